@@ -48,15 +48,14 @@ class Record(msgspec.Struct, frozen=True):
 
     The functions of `dataclasses` take a record as a dataclass.
 
-    Example:
-        >>> from dataclasses import asdict, replace
-        >>> class Steps(Record):
-        ...     path: str
-        ...     length_ns: tuple[int, ...]
-        >>> Steps("step.json", (9, 8, 9, 9, 8))
-        Steps(path='step.json', length_ns=<5 items>)
-        >>> asdict(replace(_, length_ns=()))
-        {'path': 'step.json', 'length_ns': ()}
+    >>> from dataclasses import asdict, replace
+    >>> class Steps(Record):
+    ...     path: str
+    ...     length_ns: tuple[int, ...]
+    >>> Steps("step.json", (9, 8, 9, 9, 8))
+    Steps(path='step.json', length_ns=<5 items>)
+    >>> asdict(replace(_, length_ns=()))
+    {'path': 'step.json', 'length_ns': ()}
     """
 
     if TYPE_CHECKING:
@@ -73,25 +72,14 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Registry(tuple[_Item, ...]):
-    """All of one sort that the package has: a tuple that is short where `help` shows a default.
-
-    >>> Registry(["a", "b"])
-    <2 items>
-    """
+    """All of one sort that the package has: a tuple that is short where `help` shows a default."""
 
     def __repr__(self) -> str:
         return f"<{len(self)} items>"
 
 
 class Arrays(Record, eq=False):
-    """Base of results that hold arrays, each of which is read-only; compared by identity.
-
-    Example:
-        >>> class Lengths(Arrays):
-        ...     length_ns: NDArray[np.int64]
-        >>> Lengths(np.arange(30))
-        Lengths(length_ns=int64[30])
-    """
+    """Base of results that hold arrays, each of which is read-only; compared by identity."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -111,12 +99,7 @@ def concatenated(results: Sequence[_Result]) -> _Result:
 
 
 def rows_at(result: _Result, index: NDArray[Any] | slice) -> _Result:
-    """Return some rows of a result's arrays, column by column.
-
-    Args:
-        result: whose fields are arrays.
-        index: int[k], a slice or bool[n].
-    """
+    """Rows (by indices, a slice or flags) of a result all of whose fields are arrays."""
     columns = (getattr(result, name) for name in result.__struct_fields__)
     return type(result)(*(column[index] for column in columns))
 

@@ -1,15 +1,4 @@
-"""Errors, and the exit code of each on the command line.
-
->>> UnreadableInputError("step.json: no such file").exit_code
-3
-
-TracelabError
-  UsageError            2   the request makes no sense
-  UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyze
-  MissingSupportError   4   a GPU, torch or an optional package is needed and absent
-  OutputError           5   a result cannot be written
-  CrashError           70   a bug in tracelab: nothing can be said of the input
-"""
+"""Errors, and the exit code of each on the command line."""
 
 from __future__ import annotations
 
@@ -19,9 +8,8 @@ from typing import ClassVar
 class TracelabError(Exception):
     """Base of every error that tracelab raises on purpose; its text is a sentence for the user.
 
-    Attributes:
-        option: the option in backticks that the sentence names, as Python calls it; a command line
-            says its own flag instead. None where it names none.
+    The sentence names an `option` in backticks, if any, as Python calls it; a command line says its
+    own flag instead.
     """
 
     exit_code: ClassVar[int] = 1
@@ -44,11 +32,7 @@ class UnreadableInputError(TracelabError):
 
 
 class MissingSupportError(TracelabError):
-    """Something outside tracelab is needed and absent: a GPU, torch, an optional package.
-
-    >>> str(MissingSupportError("recording needs torch", extra="record"))
-    "recording needs torch: pip install 'tracelab-gpu[record]'"
-    """
+    """Something outside tracelab is needed and absent: a GPU, torch, an optional package."""
 
     exit_code = 4
 
@@ -72,11 +56,7 @@ class CrashError(TracelabError):
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason that the operating system or a library gives, in one line.
-
-    >>> reason_of(PermissionError(13, "Permission denied")), reason_of(EOFError())
-    ('permission denied', 'EOFError')
-    """
+    """The reason that the operating system or a library gives, in one line."""
     message = getattr(error, "strerror", None) or str(error) or type(error).__name__
     line = str(message).splitlines()[0]
     return line if line == type(error).__name__ else line.lower()

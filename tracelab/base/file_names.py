@@ -22,8 +22,6 @@ def short_names(paths: Sequence[str]) -> tuple[str, ...]:
 
     >>> short_names(["it_10/rank0.json", "it_20/rank0.json", "it_20/rank1.json"])
     ('it_10/rank0', 'it_20/rank0', 'rank1')
-    >>> short_names(["a.json", "a.json.gz"])
-    ('a.json', 'a.json.gz')
     """
     shortened = tuple(map(remove_ending, paths))
     is_enough = len(set(shortened)) == len(set(paths))
@@ -71,14 +69,11 @@ def rank_in(name: str) -> int | None:
 
     >>> rank_in("step_rank3.pt.trace.json"), rank_in("1795263371.7-TP-1.trace.json.gz")
     (3, 1)
-    >>> rank_in("tp_rank1.json") is None  # a rank in a part of the job
-    True
     """
     ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
     if ranks:
         return None if _LATER_REPLICA.search(name) else ranks[-1]
-    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not said. A
-    # group of expert parallel ranks lies within them.
+    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not said.
     parallel = _TENSOR_PARALLEL.search(name)
     if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):
         return int(parallel[1])
@@ -92,33 +87,17 @@ def rank_in_path(path: str) -> int | None:
 
 
 def remove_rank(path: str) -> str:
-    """A path without its ranks, places and times: the files of one job have the same.
-
-    >>> remove_rank("run/7.5-TP-3-DECODE.trace.json")
-    'run/7.5--DECODE.trace.json'
-    """
+    """A path without its ranks, places and times: the files of one job have the same."""
     return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))
 
 
 def is_share(path: str) -> bool:
-    """Return True if Windows takes a path for another host's: a look would tell it who looks.
-
-    >>> is_share("//host/train.py"), is_share("/home/me/train.py")
-    (True, False)
-    """
+    """Return True if Windows takes a path for another host's: a look would tell it who looks."""
     return {*path[:2]} <= {"/", "\\"} and len(path) > 1
 
 
 def is_within(path: str | os.PathLike[str], folders: Iterable[str]) -> bool:
-    """Return True if a path, links followed, is one of some folders or lies below it.
-
-    Args:
-        path: may not exist.
-        folders: as `os.path.realpath` gives them.
-
-    >>> is_within("/data/runs/../step.json", ["/data/runs"])
-    False
-    """
+    """Return True if a path, links followed, is one of some folders (real paths) or below it."""
     try:
         real = Path(os.path.realpath(path))
     except ValueError:  # no path at all: it has a zero byte

@@ -15,12 +15,7 @@ Int64Array = NDArray[np.int64]
 
 
 class Intervals(Arrays):
-    """A set of nanoseconds in normal form; make one with `union`.
-
-    Attributes:
-        starts: int64[n], ascending.
-        ends: int64[n], ascending, ``starts[i] < ends[i] < starts[i + 1]``.
-    """
+    """A set of nanoseconds in normal form, [n] starts and ends; make one with `union`."""
 
     starts: Int64Array
     ends: Int64Array
@@ -54,11 +49,7 @@ def join(a: Intervals, b: Intervals) -> Intervals:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by both `a` and `b`.
-
-    >>> intersect(union([0, 20], [10, 30]), union([5], [25]))
-    Intervals(starts=[5, 20], ends=[10, 25])
-    """
+    """The set covered by both `a` and `b`."""
     if not len(a) or not len(b):
         return union([], [])
     left, right = overlapping_pairs(a, b)
@@ -68,22 +59,14 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by `a` and not by `b`.
-
-    >>> subtract(union([0, 20], [10, 30]), union([5], [25]))
-    Intervals(starts=[0, 25], ends=[5, 30])
-    """
+    """The set covered by `a` and not by `b`."""
     if len(a) == 0 or len(b) == 0:
         return a
     return intersect(a, gaps(b, int(a.starts[0]), int(a.ends[-1])))
 
 
 def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
-    """The part of ``[start_ns, end_ns)`` that `a` leaves free.
-
-    >>> gaps(union([0, 20], [10, 30]), 5, 40)
-    Intervals(starts=[10, 30], ends=[20, 40])
-    """
+    """The part of ``[start_ns, end_ns)`` that `a` leaves free."""
     inside = clip(a, start_ns, end_ns)
     gap_start_ns = np.concatenate((np.array([start_ns], dtype=np.int64), inside.ends))
     gap_end_ns = np.concatenate((inside.starts, np.array([end_ns], dtype=np.int64)))
@@ -92,11 +75,7 @@ def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
 
 
 def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
-    """The part of `a` inside ``[start_ns, end_ns)``.
-
-    >>> clip(union([0, 20], [10, 30]), 5, 25)
-    Intervals(starts=[5, 20], ends=[10, 25])
-    """
+    """The part of `a` inside ``[start_ns, end_ns)``."""
     first = np.searchsorted(a.ends, start_ns, side="right")
     last = np.searchsorted(a.starts, end_ns, side="left") if end_ns > start_ns else first
     return Intervals(
@@ -138,17 +117,12 @@ def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDA
 
 
 def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]:
-    """intp[n], a level for each interval so that those of one level do not overlap.
+    """A level for each interval, by start, so that those of one level do not overlap.
 
-    Each takes the lowest level that is free. Where all are taken it lies in the last one.
+    Each takes the lowest of `most` levels that is free; if all are taken, the last.
 
     >>> stacked(np.array([0, 5, 12, 14]), np.array([10, 20, 15, 16]), most=3)
     array([0, 1, 0, 2])
-
-    Args:
-        starts: int64[n], ascending.
-        ends: int64[n].
-        most: the number of levels, at least one.
     """
     levels: list[int] = []
     reached: list[int] = []  # of each level, when the last interval in it ends

@@ -38,7 +38,7 @@ _START_THREADS = ("parallel_apply", "DataParallel.forward")
 
 def name_test(pattern: str, flags: int = 0) -> Callable[[str], bool]:
     """Make a test that says whether a pattern is found in a name; the first name compiles it."""
-    return lambda name: re.search(pattern, name, flags) is not None  # compiled by the first name
+    return lambda name: re.search(pattern, name, flags) is not None
 
 
 def qualified_name(name: str) -> str:
@@ -48,8 +48,6 @@ def qualified_name(name: str) -> str:
 
     >>> qualified_name("void at::native::foo<float>(int)")
     'at::native::foo'
-    >>> qualified_name("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(Params)")
-    'cutlass_80_simt_sgemm_64x64_8x5_tn_align1'
     """
     launched = _LAUNCHED_BY_CUTLASS.match(name)
     letters, depth = [], 0
@@ -66,11 +64,7 @@ def qualified_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def short_kernel_name(name: str) -> str:
-    """The name of a GPU activity without return type, template arguments and arguments.
-
-    >>> short_kernel_name("void at::native::copy_kernel<4, float>(int, float)")
-    'at::native::copy_kernel'
-    """
+    """The name of a GPU activity without return type, template arguments and arguments."""
     if name.startswith(("Memcpy", "Memset", "Copy")):
         return name
     return qualified_name(name.replace("(anonymous namespace)::", "")) or name
@@ -78,16 +72,10 @@ def short_kernel_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def kernel_label(name: str) -> str:
-    """Return what distinguishes a copy, or a kernel of a known library; "" of any other name.
+    """The words that distinguish a copy, or a kernel of a known library; "" of any other name.
 
-    >>> kernel_label("Memcpy HtoD (Pinned -> Device)"), kernel_label("train_step")
-    ('copy H2D', '')
-    >>> kernel_label("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)")
-    'AllReduce'
     >>> kernel_label("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT")
     'nvjet 256x128'
-    >>> kernel_label("void at::native::vectorized_elementwise_kernel<4, FillFunctor<int>>(int)")
-    'elementwise fill'
     """
     if copied := _COPY.match(name):
         source, target, pageable, *from_to = copied.groups()

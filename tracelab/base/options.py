@@ -94,14 +94,11 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
 
 
 def require_types(**arguments: tuple[object, Any]) -> None:
-    """Refuse arguments of other types, each given with the types that it may have.
+    """Refuse arguments of other types, each given with the types that it may have: a UsageError.
 
     >>> require_types(title=("step", str), width_px=("wide", Integral | None))
     Traceback (most recent call last):
     tracelab.base.errors.UsageError: `width_px` takes a whole number or None, not 'wide'
-
-    Raises:
-        UsageError: one of them.
     """
     for name, (value, kinds) in arguments.items():
         members = get_args(kinds) if isinstance(kinds, UnionType) else (kinds,)
@@ -112,14 +109,7 @@ def require_types(**arguments: tuple[object, Any]) -> None:
 
 
 def several(name: str, value: object, kinds: Any) -> list[Any]:
-    """Values of an argument that takes one or several of some types.
-
-    >>> several("fixes", 1, Integral), several("fixes", (1, "TL101"), Integral | str)
-    ([1], [1, 'TL101'])
-
-    Raises:
-        UsageError: one of them is of another type.
-    """
+    """Values of an argument that takes one or several of some types; a UsageError for others."""
     is_one = isinstance(value, str | bytes)
     values = list(value) if isinstance(value, Iterable) and not is_one else [value]
     for one in values:
@@ -128,26 +118,12 @@ def several(name: str, value: object, kinds: Any) -> list[Any]:
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    """Several texts or paths, or one by itself, as texts.
-
-    >>> texts("source", "src"), texts("source", ["a", "b"])
-    (('src',), ('a', 'b'))
-
-    Raises:
-        UsageError: they are something else.
-    """
+    """Several texts or paths, or one by itself, as texts; a UsageError for anything else."""
     return tuple(map(fspath, several(name, value, str | PathLike)))
 
 
 def step_number(step: object) -> int | None:
-    """Return the number of the only step that is requested; None for all of them.
-
-    >>> step_number(3), step_number("3"), step_number("all")
-    (3, 3, None)
-
-    Raises:
-        UsageError: it is neither a number nor "all".
-    """
+    """The number of the only step that is requested, 3 or "3"; None for all of them, or "all"."""
     if step is None or step == "all":
         return None
     if isinstance(step, str | Integral) and not isinstance(step, bool):

@@ -1,7 +1,6 @@
 """Text from files, and their names, for terminals, pages and JSON: all that stands in it is text.
 
-Names can hold control characters and direction marks, and bytes that are no text at all, which
-Python has as lone surrogates.
+Names can hold control characters and direction marks, and bytes that are no text at all.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 _MAX_BRIEF_LETTERS = 40
-# Patterns, compiled when they are first used: most runs use none.
 _SURROGATE = "[\ud800-\udfff]"
 _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
 _SELECTORS = "[\ufe00-\ufe0f]"  # they change a letter's look and width
@@ -49,22 +47,14 @@ def hide_secrets(text: str) -> str:
 
 
 def escape_commands(text: str) -> str:
-    """The text, in which GitHub or Azure finds no command, whatever names a trace has.
-
-    >>> escape_commands("::error::a kernel's name, ##[error]another")
-    ": :error::a kernel's name, # #[error]another"
-    """
+    """The text, in which GitHub or Azure finds no command, whatever names a trace has."""
     return re.sub(
         _COMMAND, lambda x: "# #" if x[1] is None else f"{x[1]}: ", text, flags=re.MULTILINE
     )
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """A number with its word.
-
-    >>> counted(1, "step", "steps"), counted(1234, "step", "steps")
-    ('1 step', '1,234 steps')
-    """
+    """A number with its word."""
     return f"{count:,} {one if count == 1 else many}"
 
 
@@ -97,14 +87,9 @@ def escape_surrogates(text: str) -> str:
 
 
 def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
-    r"""A result as JSON, in which what a terminal may act upon is escaped.
+    """A result as JSON, in which what a terminal may act upon is escaped.
 
-    >>> json_bytes({"name": "gemm\u202e\x9b"})
-    b'{\n  "name": "gemm\\u202e\\u009b"\n}\n'
-
-    Args:
-        content: dataclasses, mappings, sequences, text and numbers.
-        is_indented: in lines that people read; else in one line without blanks.
+    It is in lines that people read, or else in one line without blanks.
     """
     import orjson  # these two not for every message to stderr
 
@@ -119,7 +104,7 @@ def json_bytes(content: Any, *, is_indented: bool = True) -> bytes:
 
 
 def _plain(content: Any) -> Any:
-    """A record as its fields, a map as a dict, a table as its rows: orjson knows none of them."""
+    # orjson knows no records, maps and tables.
     from msgspec import Struct, structs
 
     if isinstance(content, Struct):

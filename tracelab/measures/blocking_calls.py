@@ -1,15 +1,13 @@
 """Host calls that blocked: where in the program, and how much GPU idle each one caused.
 
-A blocking call costs nothing while the GPU has work. It costs the time in which a device was idle
-while the call blocked. What is idle from its return until work launched after it reaches the device
-it costs as far as it delayed the host: without the call, the host would have been earlier by the
-time in which it blocked beside a busy device. What is idle beyond that is the host's own.
+A blocking call costs the time in which a device was idle while the call blocked. What is idle from
+its return until work launched after it reaches the device it costs as far as it delayed the host:
+by the time in which it blocked beside a busy device.
 
 Of several calls before one bubble, a moment in which they block is that of the first of them; what
 is idle after them is that of the last, then of the one before it. A call costs nothing where the
 thread that launched next was busy itself when it began. An allocation that stalled another thread's
-call counts for that thread, too, from when both had begun until that call returned, as if the
-thread had made it itself. The launch of a blocking copy blocks until the copy starts.
+call counts for that thread, too. The launch of a blocking copy blocks until the copy starts.
 """
 
 from __future__ import annotations
@@ -42,12 +40,9 @@ _MAX_PAIRS = 2**18
 
 
 class AttributedIdle(Arrays):
-    """Stretches of idle time by the call that they are attributed to; disjoint on each device.
+    """Stretches of idle time ([c]) by the blocking call that they are attributed to.
 
-    Attributes:
-        call_index: intp[c], index into the blocking calls.
-        device_number: int32[c].
-        start_ns, end_ns: int64[c], ns, never empty.
+    They are disjoint on each device, and never empty.
     """
 
     call_index: NDArray[np.intp]
@@ -64,7 +59,7 @@ class AttributedIdle(Arrays):
 def attributed_idle(host: Host) -> AttributedIdle:
     """Find the idle time of each device that blocking calls caused.
 
-    The slow reference model is ``tests/reference/ticks.py``.
+    The slow reference model of this module is ``tests/reference/ticks.py``.
     """
     stalls = host_stalls(host)
     # Without a stall no device has any: then one says so.
@@ -73,13 +68,7 @@ def attributed_idle(host: Host) -> AttributedIdle:
 
 
 class _Delays(Arrays):
-    """Delays of the launch that ends a gap; by gap and start, disjoint in each gap.
-
-    Attributes:
-        gap_index: intp[d], index into the gaps of a device.
-        call_index: intp[d], index into the blocking calls.
-        start_ns, end_ns: int64[d], ns, never empty.
-    """
+    """Delays of the launch that ends a gap; by gap and start, disjoint in each gap, never empty."""
 
     gap_index: NDArray[np.intp]
     call_index: NDArray[np.intp]
@@ -203,16 +192,12 @@ class BlockingCallCosts(Arrays):
     """The blocking calls, by start, and what they cost.
 
     Attributes:
-        calls: the calls.
-        step_index: int32[k], index into `Timeline.steps` of the step whose host annotation holds
-            the call, else ABSENT.
-        blocked_ns: int64[k], ns.
-        caused_idle_ns: int64[k], ns, summed over devices.
-        idle_after_ns: int64[k], ns, the part of it after the call had returned.
-        attributed_idle: the stretches that make it up.
-        awaited_id: int64[k], event id of the activity that each call waited for; of several the one
-            that ended last, ABSENT if the file does not say.
-        call_sites: where each call was made.
+        step_index: index into `Timeline.steps` of the first step whose host annotation holds the
+            call, else ABSENT.
+        caused_idle_ns: summed over devices.
+        idle_after_ns: the part of it after the call had returned.
+        awaited_id: event id of the activity that each call waited for; of several the one that
+            ended last, ABSENT if the file does not say.
     """
 
     calls: BlockingCalls
@@ -226,10 +211,7 @@ class BlockingCallCosts(Arrays):
 
 
 def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCallCosts:
-    """Measure the blocking calls of a file.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """Measure the blocking calls of a file."""
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking_calls
     idle = attributed_idle(host)
@@ -260,7 +242,7 @@ def _step_index(timeline: Timeline, calls: BlockingCalls) -> NDArray[np.int32]:
 
 
 def rows_awaited_by_calls(graph: Graph, *, with_staged: bool) -> Int64Array:
-    """int64[n], per event the row that it waited for, if it is a blocking call, else ABSENT.
+    """Per event ([n]) the row that it waited for, if it is a blocking call, else ABSENT.
 
     A copy whose memory was only staged may begin when its call has returned.
     """
@@ -310,10 +292,7 @@ class BlockingCallMetrics(Record):
 def blocking_call_rows(
     graph: Graph, windows: Sequence[Window], blocking_calls: BlockingCallCosts
 ) -> Iterator[BlockingCallMetrics]:
-    """The blocking calls of each window by API and call site, the most expensive first.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """The blocking calls of each window by API and call site, the most expensive first."""
     timeline = graph.host.timeline
     trace, calls = timeline.trace, blocking_calls.calls
     names = [trace.name_of(event_id) for event_id in calls.event_id.tolist()]

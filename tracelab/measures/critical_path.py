@@ -2,12 +2,11 @@
 
 Walking back from the window's end, each moment belongs to what was binding then: an activity that
 ran, the launch or the host that it waited for, or the activity that the host waited for. The
-segments tile the window: nothing is left out, nothing counted twice.
+segments tile the window.
 
-What an activity waited for, `Binding` says. What a host stall waited for, the edges of the graph
-say. A host of which nothing is recorded for long while the GPU works throughout most likely waits
-for it in a way that the profiler does not see, in a loop that reads what a kernel writes for one:
-such a silence is a stall too, and what ended it is not known.
+`Binding` says what an activity waited for, the graph's edges what a host stall did. Where nothing
+is recorded of the host for long while the GPU works throughout, it most likely waits for the GPU
+unseen, in a loop that reads what a kernel writes: a stall too, of which the end is not known.
 """
 
 from __future__ import annotations
@@ -60,10 +59,9 @@ class PathStalls(Record, eq=False):
     Attributes:
         event_id: the calls; of a stalled call, all allocations that stalled it are one stall;
             ABSENT for a silence.
-        start_ns, end_ns: ns.
         thread_index: index into `Trace.threads`; ABSENT for a silence, which is of all threads.
-        awaited_row: the timeline rows that they waited for, ABSENT where that is not known; of a
-            silence the last one that had ended when it began.
+        awaited_row: the timeline rows that they waited for, else ABSENT; of a silence the last one
+            that had ended when it began.
         awaited: gives which stalls of a block a thread waits for, its own and those of others
             that begin while it does nothing; for ABSENT all of them.
     """
@@ -90,16 +88,12 @@ class PathLinks(Arrays):
     """Waits of each activity and each host stall; tuples where a walk asks one by one.
 
     Attributes:
-        timeline: the GPU activities.
-        launch_thread_index: int32[m], the thread that launched each timeline row.
         upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
         upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
             upstream row ended, at most its own start.
         kind_between: int8[m], what the time from then to the start of each row is spent on, a
-            `PathKind`; of a node of a graph that waited for a host function all of it is the
-            host's.
+            `PathKind`.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
-        stalls: the host stalls.
     """
 
     timeline: Timeline
@@ -141,9 +135,8 @@ def path_links(graph: Graph) -> PathLinks:
 
 
 def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
-    # That is `Binding`; but before rows of which it does not know what they waited for, the path
-    # goes on with what ended last on their device, since they could have started. So only time in
-    # which nothing ended is unknown.
+    # Of rows that waited for something unknown, the path goes on with what ended last on their
+    # device, since they could have started: only time in which nothing ended is unknown.
     timeline, binding = graph.host.timeline, graph.binding
     source_row, ready_ns = binding.source_row.copy(), binding.ready_ns.copy()
     by_end = np.lexsort((timeline.start_ns, timeline.end_ns, timeline.device_number))
@@ -226,10 +219,10 @@ class CriticalPath(Arrays):
     """The segments of one window's critical path, ascending.
 
     Attributes:
-        start_ns, end_ns: int64[s], ns; each segment begins where the one before ends, the first
-            at the window's start, the last ends at its end.
-        kind: int8[s], a `PathKind`.
-        event_id: int64[s], the activity that ran or was waited for, or the call that blocked or was
+        start_ns, end_ns: [s]; each segment begins where the one before ends, and they fill the
+            window.
+        kind: a `PathKind`.
+        event_id: the activity that ran or was waited for, or the call that blocked or was
             stalled; ABSENT where the host led up to the window's end.
     """
 
@@ -280,7 +273,6 @@ class _Walk:
         self._others: list[tuple[int, int, int, int]] = []
 
     def path(self, thread: int) -> CriticalPath:
-        """Walk, then give the segments in order."""
         links, window = self._links, self._window
         row = links.last_ended(window.end_ns)
         if row == ABSENT or links.timeline.end_ns[row] < window.end_ns:
@@ -332,9 +324,7 @@ class _Walk:
     def _through_host(self, thread: int, event_id: int) -> int:
         """Go back on the host to the activity that it last waited for, or ABSENT at the start.
 
-        Args:
-            thread: where the host is followed, ABSENT for any thread.
-            event_id: the activity that it led up to, ABSENT where it ended the window.
+        It is followed on `thread` (or any, ABSENT); `event_id` is the activity that it led up to.
         """
         stalls, first_ns = self._links.stalls, self._window.start_ns
         stall_index = bisect_left(stalls.start_ns, self._now_ns)
@@ -357,7 +347,7 @@ class _Walk:
 def critical_path_rows(
     windows: Sequence[Window], critical_paths: Sequence[CriticalPath]
 ) -> tuple[CriticalPathMetrics, ...]:
-    """Return the length of each window's critical path, by kind."""
+    """Lengths of the critical path of each window, by kind."""
     return tuple(
         CriticalPathMetrics(0, window.step, window.length_ns, path.by_kind())
         for window, path in zip(windows, critical_paths, strict=True)

@@ -1,8 +1,7 @@
 """Exposed communication and copies, and what kept other work from overlapping them.
 
 Communication is exposed while it is not overlapped with compute, a copy while it is not overlapped
-with compute or communication. Which work could have overlapped it, `independent_work` says. What
-the optimizer launches needs the gradients that the backward pass reduced, whatever made it wait.
+with compute or communication. `independent_work` says which work could have overlapped it.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ class Exposed(Arrays):
     """The exposed pieces of communication and copies; by device, kind and start.
 
     Attributes:
-        row: intp[k], the timeline row that ran; of several side by side the one that began first.
-        start_ns, end_ns: int64[k], ns; disjoint within a device and kind.
-        blocker: int8[k], an `OverlapBlocker`.
-        blocked_row: intp[k], the timeline row that could not overlap it, ABSENT without any.
-        blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
-        bound_ns: int64[k], the independent work that could overlap it, at most its length.
-        delays: bool[k], whether the next compute waited for it: it is blocking, not only exposed.
+        row: [k], the timeline row that ran; of several side by side the one that began first.
+        start_ns, end_ns: disjoint within a device and kind.
+        blocker: an `OverlapBlocker`.
+        blocked_row: the timeline row that could not overlap it, else ABSENT.
+        blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
+        bound_ns: the independent work that could overlap it, at most its length.
+        delays: whether the next compute waited for it: it is blocking, not only exposed.
     """
 
     row: NDArray[np.intp]
@@ -63,7 +62,7 @@ class Exposed(Arrays):
     delays: NDArray[np.bool_]
 
     def blocking(self, timeline: Timeline, device: int, kind: Kind) -> Intervals:
-        """Return the intervals in which the next compute waited for exposed work of a kind."""
+        """The time in which the next compute waited for exposed work of a kind."""
         is_chosen = self.delays & timeline.select(device=device, kind=kind)[self.row]
         return union(self.start_ns[is_chosen], self.end_ns[is_chosen])
 
@@ -110,7 +109,6 @@ def _exposed_against(
     is_chosen: NDArray[np.bool_],
     is_other: NDArray[np.bool_],
 ) -> Exposed:
-    """Measure and explain the chosen rows (bool[m]) while none of the others ran."""
     timeline = blockers.timeline
     rows = _sort_by_start(timeline, is_chosen)
     other_rows = _sort_by_start(timeline, is_other & (timeline.end_ns > timeline.start_ns))
@@ -155,7 +153,6 @@ def _sort_by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[
 
 
 def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> _Pieces:
-    """Return the parts of these rows (by start) outside a set of intervals, ascending."""
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     reach_ns = np.maximum.accumulate(np.concatenate(([ABSENT], end_ns)))[:-1]
     # If several rows run side by side, the one that began first has the time.
@@ -176,8 +173,8 @@ def _blocked_afterwards(
 ) -> tuple[_Explanations, NDArray[np.bool_]]:
     """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
-    # What comes next is asked of the stream that computes most: the kernel that divides the
-    # gradients in a side stream needs what the collective made, the backward pass does not.
+    # The stream that computes most is asked: a kernel in a side stream that divides the gradients
+    # needs what the collective made, the backward pass does not.
     stream_index = timeline.stream_index[other_rows]
     compute_ns = (timeline.end_ns - timeline.start_ns) * (timeline.kind == Kind.COMPUTE)
     of_stream_ns = np.bincount(stream_index, compute_ns[other_rows], 1)
@@ -276,10 +273,9 @@ def _like_later_ones(
     bound_ns: Int64Array,
     other_rows: NDArray[np.intp],
 ) -> tuple[_Explanations, Int64Array]:
-    """Explain work before all other work of the file, as the first batch, like the rest."""
-    # The work that could have overlapped it was done before the recording began. Where those that
-    # follow in its stream under its name are blocked for the most part, it is blocked by the same,
-    # and has their share of independent work.
+    # The first batch comes before all other work of the file: what could have overlapped it was
+    # done before the recording. Where those that follow in its stream under its name are mostly
+    # blocked, it is blocked by the same, and has their share of independent work.
     row, length_ns, is_blocked = pieces.row, pieces.length_ns, _are_blocked(explanation)
     explanation, bound_ns = explanation.copy(), bound_ns.copy()
     first_start_ns = timeline.start_ns[other_rows].min(initial=_END_OF_TIME)

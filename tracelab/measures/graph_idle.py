@@ -1,7 +1,6 @@
 """Idle time inside replays of CUDA graphs: before which node, and what that node waited for.
 
-A device that is idle inside a replay waits for what its next node waits for. On which nodes that
-one depends is not read: the node before it in its stream stands for them.
+On which nodes the next one depends is not read: the node before it in its stream stands for them.
 """
 
 from __future__ import annotations
@@ -43,12 +42,11 @@ class GraphIdle(Arrays):
 
     Attributes:
         piece: intp[k], index into the pieces of bubbles.
-        device_number: int32[k].
-        row: int64[k], timeline row of the node that ended each.
-        wait: int8[k], a `NodeWait`.
-        awaited_id: int64[k], event id of what it waited for, of NOT_IN_FILE of the node before it
-            in its stream; ABSENT where that is not known.
-        ready_ns: int64[k], ns, when that had ended; the node's own start where it had not.
+        row: timeline row of the node that ended each.
+        wait: a `NodeWait`.
+        awaited_id: event id of what it waited for, of NOT_IN_FILE of the node before it in its
+            stream; ABSENT where that is not known.
+        ready_ns: when that had ended; the node's own start where it had not.
     """
 
     piece: NDArray[np.intp]
@@ -142,7 +140,6 @@ def graph_idle_rows(
         ordered = np.lexsort((first_start_ns, -idle_ns))
         place = np.empty_like(ordered)
         place[ordered] = np.arange(len(ordered))
-        # What is beyond the rows is one for each wait.
         rest = _MAX_ROWS + idle.wait[of_device]
         place_of_bubble = np.where(place[group_index] < _MAX_ROWS, place[group_index], rest)
         for number, indices in groups_of(place_of_bubble):
@@ -152,7 +149,7 @@ def graph_idle_rows(
 
 
 def _groups(graph: Graph, idle: GraphIdle, index: NDArray[np.intp]) -> NDArray[np.intp]:
-    """intp[k], which of the bubbles inside replays (intp[k]) are alike, numbered from 0."""
+    """Number the bubbles inside replays ([k]) from 0, those that are alike the same."""
     trace, timeline = graph.host.timeline.trace, graph.host.timeline
     event_id, awaited_id = timeline.event_id[idle.row[index]], idle.awaited_id[index]
     is_known = awaited_id != ABSENT

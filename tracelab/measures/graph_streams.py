@@ -1,7 +1,7 @@
 """Streams that only carry a few nodes of CUDA graphs each: of very many, one row is enough.
 
 CUPTI reports the nodes of a replay on whatever streams the executor used: often hundreds, none of
-which the program made or named. Together they say how busy the replays kept a device.
+which the program made or named.
 """
 
 from __future__ import annotations
@@ -16,25 +16,18 @@ from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# A reader can look at fewer streams one by one.
 MIN_STREAMS = 16
-# Activities of replays, of all activities of a stream.
+# Of all activities of a stream.
 _MIN_REPLAYED_SHARE = 0.9
 # Of the time in which the device is busy. Where six nodes run at a time, each of 64 streams has
-# about a tenth; a branch of a graph that is worth a row of its own has more.
+# about a tenth.
 _MAX_BUSY_SHARE = 0.1
 # Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
 MAX_COMPARED_STREAMS = 32
 
 
 class GraphStreams(Arrays):
-    """The nearly empty streams of CUDA graphs of one device.
-
-    Attributes:
-        device_number: the device.
-        stream_index: intp[s], indices into `Timeline.streams`, ascending.
-        row: intp[k], the timeline's rows of their activities, by start.
-    """
+    """The nearly empty streams of CUDA graphs of one device, and the rows of their activities."""
 
     device_number: int
     stream_index: NDArray[np.intp]
@@ -55,9 +48,8 @@ class GraphStreams(Arrays):
 def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     """Return, per device, the streams that are shown as one if they are at least `MIN_STREAMS`.
 
-    Such a stream has nearly all of its activities from replays of CUDA graphs, and is busy for less
-    than a tenth of the time in which its device is. The rule looks at the whole trace, so that
-    a stream is not on its own in one step and among the others in the next.
+    Nearly all activities of such a stream are from replays, and it is busy for less than a tenth of
+    the time of its device. The rule looks at the whole trace, so that each step shows the same.
     """
     streams = timeline.streams
     if len(streams) < MIN_STREAMS:
@@ -91,7 +83,7 @@ def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[St
     """The streams that are compared with each other: all of them, or of very many the busiest.
 
     Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead. The pairs
-    of thousands of streams would be millions; `all_pairs` compares them all the same.
+    of thousands of streams would be millions.
     """
     if all_pairs:
         return timeline.streams

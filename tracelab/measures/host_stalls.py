@@ -20,10 +20,7 @@ _MIN_WORKED_SHARE = 0.95
 class HostStalls(Arrays):
     """The times in which a host thread made no progress: blocking calls, then stalled calls.
 
-    Attributes:
-        call_index: intp[h], index into the blocking calls: the call that caused it.
-        thread_index: int32[h], index into `Trace.threads` of the thread that made no progress.
-        start_ns, end_ns: int64[h], ns.
+    `call_index` is the blocking call that caused each ([h]), `thread_index` the thread.
     """
 
     call_index: NDArray[np.intp]
@@ -71,7 +68,7 @@ def unrecorded_waits(host: Host) -> Intervals:
     """Return when the host most likely waited for the GPU unseen by the profiler.
 
     Nothing is recorded then of any thread that launches, for more than 1 ms, while a GPU works
-    throughout. So it is with a host that reads a counter until a kernel has written it.
+    throughout: a host may read a counter until a kernel has written it.
     """
     recorded = join(host.all_threads.recorded, host.all_threads.waiting)
     if not len(recorded):

@@ -1,9 +1,7 @@
 """Causes of idle time: every idle nanosecond of a device has exactly one.
 
-A bubble ends where the device's next activity starts, so that activity tells the cause: before the
-host launched it, the device waited for the host; after, for what `Binding` says that the activity
-waited for. A launch call that another thread's allocation stalled has launched nothing before it
-returns.
+A bubble ends where the device's next activity starts. Before the host launched that activity, the
+device waited for the host; after, for what `Binding` says that the activity waited for.
 """
 
 from __future__ import annotations
@@ -67,13 +65,11 @@ Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 class Bubbles(Arrays, dict=True):
     """The idle time of every device, in pieces of one cause each.
 
-    Devices that wait for a thread at the same time share the pieces that they wait for as a whole,
-    so that there are no more pieces than events and twice the gaps between activities. A bubble is
-    a gap, or a part of one: what it shares, what it does not.
+    Devices that wait for a thread at the same time share pieces, so that there are no more pieces
+    than events and twice the gaps. A bubble is a gap, or the shared or unshared part of one.
 
     Attributes:
-        device_number: int32[k], of each bubble, by device and start. Those of a device are disjoint
-            and make up its idle time.
+        device_number: int32[k], of each bubble, by device and start; disjoint on each device.
         next_id: int64[k], event id of the activity that ended it, ABSENT at the file's end.
         first, end: intp[k], its pieces are [first, end), at least one; they touch.
         start_ns, end_ns: int64[p], ns, of each piece.
@@ -93,16 +89,16 @@ class Bubbles(Arrays, dict=True):
     def by_cause(
         self, device: int, windows: Sequence[Window], part: Intervals | None = None
     ) -> list[dict[str, int]]:
-        """Idle of one device per window, or a part of it: every cause in small letters to ns."""
+        """Idle of one device per window, or a part of it: causes in small letters to ns."""
         return _totals(self._idle_by_cause, Cause, device, windows, part)
 
     def by_reason(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
-        """Idle of unknown cause of one device per window: reason in small letters to ns."""
+        """Idle of unknown cause of one device per window: reasons in small letters to ns."""
         totals = _totals(self._idle_by_reason, REASONS, device, windows)
         return [{reason: ns for reason, ns in of_window.items() if ns} for of_window in totals]
 
     def rows_of(self, device: int) -> slice:
-        """The bubbles of one device, which are next to each other."""
+        """The bubbles of one device."""
         return range_of(self.device_number, device)
 
     @cached_property
@@ -145,7 +141,7 @@ class Bubbles(Arrays, dict=True):
         length_ns: Int64Array,
         most: int,
     ) -> Pairs:
-        """The longest chosen pieces of chosen bubbles: as many, or more, if there are."""
+        """As many of the longest chosen pieces of chosen bubbles, or more."""
         rows, order = np.flatnonzero(is_row), np.argsort(-length_ns, kind="stable")
         reach = np.searchsorted(np.cumsum((self.covered(is_row) * is_piece)[order]), most)
         if reach == len(order):
@@ -159,12 +155,17 @@ class Bubbles(Arrays, dict=True):
 
     def last_longest(self, length_ns: Int64Array) -> NDArray[np.intp]:
         """intp[k], the last piece of the greatest length (int64[p]) in each bubble."""
+
+        def longer(piece: NDArray[np.intp], later: NDArray[np.intp]) -> NDArray[np.intp]:
+            return np.where(length_ns[later] >= length_ns[piece], later, piece)
+
         size, piece = self.end - self.first, np.zeros(len(self.first), dtype=np.intp)
         best, width = np.arange(len(length_ns)), 1
         while width <= size.max(initial=0):
             rows = np.flatnonzero((size >= width) & (size < 2 * width))
-            piece[rows] = _longer(length_ns, best[self.first[rows]], best[self.end[rows] - width])
-            best = _longer(length_ns, best[:-width], best[width:])
+            latest = best[self.end[rows] - width]
+            piece[rows] = longer(best[self.first[rows]], latest)
+            best = longer(best[:-width], best[width:])
             width *= 2
         return piece
 
@@ -209,26 +210,23 @@ class Bubbles(Arrays, dict=True):
 
     @cached_property
     def all_idle(self) -> DeviceIdle:
-        """All idle time."""
+        """Idle time of every device."""
         return self.idle(self.select(np.ones(len(self.cause), dtype=np.bool_)))
 
     @cached_property
     def _idle_by_cause(self) -> dict[int, DeviceIdle]:
-        return {x: self.idle(self.select(self.cause == x)) for x in np.unique(self.cause).tolist()}
+        return self._idle_by(self.cause)
 
     @cached_property
     def _idle_by_reason(self) -> dict[int, DeviceIdle]:
-        of_reason = self.reason
-        return {x: self.idle(self.select(of_reason == x)) for x in np.unique(of_reason).tolist()}
+        return self._idle_by(self.reason)
+
+    def _idle_by(self, column: NDArray[np.int8]) -> dict[int, DeviceIdle]:
+        return {x: self.idle(self.select(column == x)) for x in np.unique(column).tolist()}
 
 
 class DeviceIdle(Arrays):
-    """Some of the idle time of the devices, in disjoint stretches; by device and start.
-
-    Attributes:
-        device_number: int32[s].
-        start_ns, end_ns: int64[s], ns.
-    """
+    """Some of the idle time of the devices, in disjoint stretches ([s]); by device and start."""
 
     device_number: NDArray[np.int32]
     start_ns: Int64Array
@@ -244,12 +242,6 @@ class DeviceIdle(Arrays):
         return measure_within(self.intervals(device), *bounds_of(windows))
 
 
-def _longer(
-    length_ns: Int64Array, piece: NDArray[np.intp], later: NDArray[np.intp]
-) -> NDArray[np.intp]:
-    return np.where(length_ns[later] >= length_ns[piece], later, piece)
-
-
 def _totals(
     idle: Mapping[int, DeviceIdle],
     members: Iterable[IntEnum],
@@ -257,7 +249,6 @@ def _totals(
     windows: Sequence[Window],
     part: Intervals | None = None,
 ) -> list[dict[str, int]]:
-
     def measured(member: IntEnum) -> list[int]:
         if member not in idle:
             return [0] * len(windows)
@@ -277,9 +268,9 @@ class Gaps(Arrays):
 
     Attributes:
         start_ns, end_ns: int64[g], ns.
-        next_row: intp[g], timeline row of the activity that starts at the end; of several the one
-            of the lowest stream.
-        launch_id: int64[g], event id of the call that launched `next_row`, else ABSENT.
+        next_row: intp[g], timeline row of the activity at the end; of several that of the lowest
+            stream.
+        launch_id: int64[g], event id of the call that launched it, else ABSENT.
         launched_ns: int64[g], when that call got to launch (see `Host.launched_ns`), within the
             gap; its end without a launch.
     """
@@ -472,11 +463,9 @@ def _cut(
     host: Host, thread: int, idle: Intervals
 ) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
     """Start, end and cause of pieces of idle time before launches of a thread, ascending."""
-    # While nothing is recorded of the thread that launched next, it waited for another: so does the
-    # main thread's blocking call stand behind the first launch of autograd's thread. So it did in a
-    # lock, where the others come first as well; if nothing is recorded of them, they are taken to
-    # run Python. Last comes what is only known by name, a step for one: between its calls and
-    # operators, without Python's stacks, a thread is taken to run Python.
+    # While nothing is recorded of the thread that launched next, or it was in a lock, it waited for
+    # another: so does autograd's first launch for the main thread's blocking call. Last comes what
+    # is known by name only, a step for one: there a thread is taken to run Python.
     states = host.states.get(thread, NOTHING_RECORDED), host.other_threads(thread, idle)
     known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
     known += [(state.waiting, Cause.HOST_BUSY) for state in states]
@@ -504,8 +493,7 @@ def _reason_of(cause: NDArray[np.int8]) -> NDArray[np.int8]:
 def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
     """The same with all idle before the first activity of a device as its edge, whatever it was.
 
-    A recording begins with empty queues. What the device waited for then is known, but it need not
-    be what it waits for in another step.
+    A recording begins with empty queues: a device need not wait for the same in another step.
     """
     first_rows = [_first_row(timeline, _busy_rows(timeline, x)) for x in timeline.device_numbers]
     is_first = np.isin(bubbles.next_id, _event_id(timeline, np.array(first_rows, dtype=np.intp)))

@@ -29,10 +29,9 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
-# The longest ones. The culprits of the others are in no row.
+# The longest ones; the culprits of others are in no row.
 _MAX_LOCATED_BUBBLES = 20_000
-# Functions that returned before a moment, looked behind for the one around it: behind more it tells
-# less than the call that came late.
+# Functions that returned before a moment, looked behind for the one around it.
 _MAX_SIBLINGS = 500
 
 
@@ -40,9 +39,9 @@ class IdleCulprits(Arrays):
     """Culprits of the pieces of idle time.
 
     Attributes:
-        event_id: int64[pieces], event id of it, else ABSENT.
-        is_launch: bool[pieces], for which it is the late launch that the bubble ended with.
-        launch_id: int64[bubbles], event id of the launch of what ended each, else ABSENT.
+        event_id: [pieces], else ABSENT.
+        is_launch: [pieces], for which it is the late launch that the bubble ended with.
+        launch_id: [bubbles], the launch of what ended each, else ABSENT.
     """
 
     event_id: Int64Array
@@ -50,7 +49,7 @@ class IdleCulprits(Arrays):
     launch_id: Int64Array
 
     def look_up(self, pairs: Pairs) -> Int64Array:
-        """int64[n], event id of the culprit of pieces of bubbles, else ABSENT."""
+        """Event ids of the culprits of pieces of bubbles, else ABSENT."""
         row, piece = pairs
         return np.where(self.is_launch[piece], self.launch_id[row], self.event_id[piece])
 
@@ -92,7 +91,6 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> IdleCulprits:
 def _host_culprits(
     host: Host, cause: Cause, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """int64[k], event id of what threads did at some moments, int64[k], ns, that has a cause."""
     trace = host.timeline.trace
     if cause == Cause.HOST_BUSY:
         return busy_with(host.timeline, times_ns, thread_index)
@@ -106,12 +104,11 @@ def _host_culprits(
 def busy_with(
     timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """int64[k], event id of the operator or else the function that the host was in, else ABSENT.
+    """Event id of the operator or else the function that the host was in at moments, else ABSENT.
 
-    Also one that autograd's engine called, but not the engine's own operator where there is one.
-    Where the host waited for another thread, and only one was in a Python function, that function.
-    The moments are int64[k], ns; each is of a thread, of operators of another one where that is in
-    none.
+    That is one of the moment's thread, else an operator of another; also a hook that autograd's
+    engine called. Where the host waited for another thread, and only one was in a Python function,
+    that function.
     """
     trace = timeline.trace
     operators = trace.of_category(Category.OPERATOR)
@@ -139,7 +136,6 @@ def busy_with(
 def _only_other_function(
     timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The innermost function of the only other thread that ran Python: int64[k], or ABSENT."""
     only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     count = np.zeros(len(times_ns), dtype=np.int64)
     for thread in np.unique(python_frames(timeline).thread_index) if len(times_ns) else ():
@@ -175,7 +171,7 @@ def outermost_around(
     times_ns: Int64Array,
     thread_index: NDArray[np.integer[Any]],
 ) -> Int64Array:
-    """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
+    """The outermost of some events around each moment: of its thread, else of any."""
     thread, start_ns, end_ns = (
         column[event_id] for column in (trace.thread_index, trace.start_ns, trace.end_ns)
     )
@@ -199,7 +195,7 @@ def outermost_around(
 def innermost_functions(
     timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""
+    """The innermost Python function of its thread around each moment, else ABSENT."""
     frames = python_frames(timeline)
     innermost_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     for thread, indices in groups_of(thread_index):

@@ -1,9 +1,8 @@
 """Work that a copy or a collective could have overlapped, and its amount.
 
-That depends on what it does: the data of a copy to the GPU, and the shards that an all-gather
-collects, are there early, so the work *before* them is independent; what an all-reduce, a
-reduce-scatter or a copy from the GPU makes is needed late, so the work *after* it is. What a stage
-of a pipeline receives is needed immediately: nothing is independent.
+The data of a copy to the GPU, and the shards that an all-gather collects, are there early: the work
+*before* them is independent. An all-reduce, a reduce-scatter or a copy from the GPU is needed late:
+the work *after* it is. What a stage of a pipeline receives is needed immediately.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
 def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
-    """int8[k], the `Side` of the work that rows of copies or collectives could have overlapped."""
+    """The `Side` of the work that rows of copies or collectives could have overlapped: int8[k]."""
     trace, event_id = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
     side[match_names(trace, event_id, needed_at_once)] = Side.NONE
@@ -65,16 +64,12 @@ def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDAr
 
 
 def needed_at_once(name: str) -> bool:
-    """Return True if the next kernel needs the result of a collective of this name.
-
-    >>> needed_at_once("ncclDevKernel_SendRecv"), needed_at_once("ncclDevKernel_AllReduce")
-    (True, False)
-    """
+    """Return True if the next kernel needs the result of a collective of this name."""
     return _NEEDED_AT_ONCE.search(name) is not None
 
 
 def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
-    """Return the rows of a timeline that one of autograd's threads launched: bool[m]."""
+    """bool[m], which rows of a timeline one of autograd's threads launched."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
     is_autograd = match_names(trace, operator_id, is_autograd_node)
@@ -84,9 +79,9 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def launched_by_optimizer(timeline: Timeline) -> NDArray[np.bool_]:
-    """Return the rows that an optimizer, or the preparation of its gradients, launched: bool[m].
+    """bool[m], which rows an optimizer, or the preparation of its gradients, launched.
 
-    They need all gradients. One that runs inside the backward pass, layer by layer, does not count.
+    One that runs inside the backward pass, layer by layer, does not need all gradients.
     """
     trace = timeline.trace
     event_id = trace.of_category(Category.ANNOTATION, Category.PYTHON)
@@ -111,17 +106,10 @@ def independent_work_ns(
     free: Intervals,
     exposed_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k], ns, the independent work that each copy or collective could have overlapped.
+    """int64[k], the independent work that each copy or collective could have overlapped.
 
-    The same work is given to one of them only.
-
-    Args:
-        blockers: of the file.
-        is_in_backward: bool[m], which rows of its timeline `launched_in_backward`.
-        rows: intp[k], timeline rows of copies or collectives of one device, by start.
-        other_rows: intp[l], timeline rows of the work that could overlap them, by start.
-        free: when that work ran and nothing of these rows did.
-        exposed_ns: int64[k], ns, how long each row was exposed: more is not given to it.
+    The same work is given to one of them only, and not more than it was exposed for. Rows and other
+    rows, which could overlap them, are by start; work is `free` when nothing of the rows ran.
     """
     timeline = blockers.timeline
     side = side_of_independent_work(timeline, rows)
@@ -138,7 +126,6 @@ def independent_work_ns(
 def _work_before_ns(
     timeline: Timeline, rows: NDArray[np.intp], free: Intervals, exposed_ns: Int64Array
 ) -> Int64Array:
-    """The free work since the row before each one: int64[k], ns."""
     start_ns = timeline.start_ns[rows]
     reach_ns = np.maximum.accumulate(timeline.end_ns[rows])
     since_ns = np.minimum(np.concatenate(([ABSENT], reach_ns))[: len(rows)], start_ns)
@@ -152,9 +139,7 @@ def _work_after_ns(
     exposed_ns: Int64Array,
     backward_end_ns: Int64Array,
 ) -> list[int]:
-    """The free work until the next row begins, ns, per row."""
-    # Gradients are needed when the backward pass is over, so all that is left of it can overlap
-    # them. Of other results nothing is known but what comes next.
+    # Gradients are needed when the backward pass is over: all that is left of it can overlap them.
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     until_ns = np.append(start_ns, _END_OF_TIME)[1:]
     until_ns = np.where(backward_end_ns == ABSENT, until_ns, np.minimum(until_ns, backward_end_ns))

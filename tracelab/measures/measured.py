@@ -43,19 +43,13 @@ class Measured:
     Each property is computed when it is first used, and then kept; one that is assigned before is
     not computed.
 
-    Args:
-        source: the file.
-        options: which steps to measure, and how to read the file.
+    >>> from tracelab.read.sources import find_sources
+    >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
+    >>> Measured(source), len(Measured(source).windows)
+    (<Measured of events_item.pt.trace.json.gz>, 6)
 
     Attributes:
         failures: what a bug costs, as names of the loss `failed_parts`.
-
-    Example:
-        >>> from tracelab.read.sources import find_sources
-        >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
-        >>> measured = Measured(source)
-        >>> measured, len(measured.windows), len(measured.bubbles.cause)
-        (<Measured of events_item.pt.trace.json.gz>, 6, 177)
     """
 
     def __init__(self, source: Source, options: Options = DEFAULTS) -> None:
@@ -88,11 +82,7 @@ class Measured:
 
     @cached_property
     def lines(self) -> SourceLines:
-        """The program's source, to name lines.
-
-        Raises:
-            UsageError: what is named as a folder of sources is no folder.
-        """
+        """The program's source; a UsageError where the options name no folder."""
         folders, info = self.options.source, self.trace.info
         for folder in folders:
             if not Path(folder).is_dir():
@@ -108,11 +98,7 @@ class Measured:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The GPU activities in order.
-
-        Raises:
-            UnreadableInputError: the trace holds no GPU activity.
-        """
+        """The GPU activities in order; an UnreadableInputError without any."""
         return order(self.trace, self.options)
 
     @cached_property
@@ -132,11 +118,7 @@ class Measured:
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
-        """The whole trace and every step, or the only step that the options name.
-
-        Raises:
-            UsageError: the file has no such step.
-        """
+        """The whole trace and every step, or the only step that the options name."""
         step, timeline = self.options.step, self.timeline
         if step is None:
             return timeline.windows
@@ -198,11 +180,7 @@ class Measured:
 
 
 def order(trace: Trace, options: Options) -> Timeline:
-    """Order a trace's GPU activities.
-
-    Raises:
-        UnreadableInputError: the trace holds no GPU activity.
-    """
+    """Order a trace's GPU activities; an UnreadableInputError without any."""
     timeline = build_timeline(
         trace, comm_patterns=options.comm_pattern, step_pattern=options.step_on
     )

@@ -99,14 +99,11 @@ def _place(
 
 
 def find_retries(timeline: Timeline) -> dict[int, Int64Array]:
-    """Find where the allocator found no memory, gave back what it kept, and asked again.
+    """Find, by GPU, when the allocator found no memory, gave back what it kept, and asked again.
 
     There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, and the reading of
     what was allocated follows in it, before any other such call: what libraries allocate for
     themselves is not read.
-
-    Returns:
-        for each GPU int64[k], when it asked again, ns since the first event, ascending.
     """
     trace, readings = timeline.trace, timeline.trace.memory
     calls = calls_of_name(trace, lambda name: name in (*_ALLOCATING, *_FREEING))

@@ -1,7 +1,6 @@
 """Busy time of each device and stream, and the overlap between them.
 
-Overlap of A and B is the time in which some activity of A and some activity of B ran. Exposed time
-of A is the time in which A ran and what should overlap it did not.
+Exposed time of A is the time in which A ran and what should overlap it did not.
 """
 
 from __future__ import annotations
@@ -131,8 +130,7 @@ def overlaps(
     """Measure overlap per window: every pair of kinds of a device, of streams and of devices.
 
     Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
-    are those of `compared_streams`, unless `all_pairs` is set. The slow reference model is
-    ``tests/reference/ticks.py``.
+    are those of `compared_streams`, unless `all_pairs` is set.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows

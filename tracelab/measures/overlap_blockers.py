@@ -35,8 +35,8 @@ class OverlapBlocker(IntEnum):
     UNKNOWN = 7  # the file does not say what the second one waited for
 
 
-# What waited for it leads on to another row, and what each constraint makes of the way: by value of
-# `Constraint`, the strongest of `SAME_STREAM`, `EVENT_WAIT` and `HARDWARE_QUEUE`.
+# These constraints lead on to another row, and make of the way: by value of `Constraint`, the
+# strongest of `SAME_STREAM`, `EVENT_WAIT` and `HARDWARE_QUEUE`.
 _LEADS_ON = (
     Constraint.STREAM,
     Constraint.DEPENDENT_LAUNCH,
@@ -61,11 +61,8 @@ class OverlapBlockers:
     """Says of two rows of a timeline what kept the one from overlapping the other.
 
     Attributes:
-        timeline: the GPU activities.
-        launched_ns: int64[m], ns, when each row's launch call got to launch (`Host.launched_ns`);
-            ABSENT without one.
-        thread_index: int32[m], the thread that launched it, ABSENT without a launch.
-        blocking_calls: the file's blocking calls.
+        launched_ns: [m], when each row's launch call got to launch (`Host.launched_ns`), or ABSENT.
+        thread_index: [m], the thread that launched it, or ABSENT.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -85,8 +82,7 @@ class OverlapBlockers:
         self._graph = graph
         self._stalls = host_stalls(host)
         by_start = np.argsort(self._stalls.start_ns, kind="stable")
-        # The host stalls of each thread by start: their index, when they start, and the latest end
-        # of each one and those before it.
+        # Of each thread's stalls by start: index, start, and the latest end so far.
         self._stalls_of_thread = {
             thread: (
                 by_start[indices],
@@ -99,18 +95,18 @@ class OverlapBlockers:
     def between(
         self, row: NDArray[np.intp], other_row: NDArray[np.intp], since_ns: Int64Array
     ) -> tuple[NDArray[np.int8], Int64Array]:
-        """int8[k], what kept rows from overlapping others that ran since then; int64[k], the calls.
+        """Say what kept rows from overlapping others that ran since then: `OverlapBlocker`, [k].
 
-        Walks back through what `Binding` says, while that is short work between the two. The slow
-        reference model is ``tests/reference/walks.py``. The first is an `OverlapBlocker`, the
-        second the event id of the blocking call behind HOST_SYNC, else ABSENT.
+        Beside it the event ids of the blocking calls behind HOST_SYNC, else ABSENT. Walks back
+        through what `Binding` says, while that is short work between the two. The slow reference
+        model is ``tests/reference/walks.py``.
         """
         timeline, binding = self.timeline, self._graph.binding
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
         row, passed = row.astype(np.int64), np.full(len(row), OverlapBlocker.SAME_STREAM, np.int8)
-        # Within one replay of a CUDA graph the driver decides which nodes share a queue, whatever
-        # depends on what, and mostly the file does not say that either; nor without a launch.
+        # Within one replay of a CUDA graph the driver decides which nodes share a queue, and mostly
+        # the file does not say what depends on what; nor without a launch.
         open_index = np.flatnonzero(timeline.launch_id[row] != timeline.launch_id[other_row])
         for _ in range(_MAX_HOPS):
             if not len(open_index):

@@ -1,9 +1,8 @@
 """Waits of collectives for a peer, as far as one rank's file shows them.
 
-A collective begins on each rank when that rank has launched it, and moves data once all have. What
-it takes beyond its fastest twin, of the same kernel, size and process group, was most likely spent
-waiting for a rank that came later. Where all twins are slow the file cannot tell a peer that always
-comes later from a link that is slow.
+What a collective takes beyond its fastest twin, of the same kernel, size and process group, was
+most likely spent waiting for a rank that came later. Where all twins are slow the file cannot tell
+a peer that always comes later from a link that is slow.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 
-# So many tenths of its fastest twin. Of 1,620 collectives in bundled jobs of several ranks, whose
-# other files tell how long each one waited (tests/benchmarks/peer_waits.py), those that took 1.5 to
-# 2 times as long as the fastest twin had not waited for most of the rest in 98 of 250 cases (they
-# shared the GPU with compute), at 2 to 2.5 times in 8 of 128, and from there on in none of 95.
+# Tenths of its fastest twin. Of 1,620 collectives in bundled jobs of several ranks, whose other
+# files tell the waits (tests/benchmarks/peer_waits.py), those that took 1.5 to 2 times as long had
+# not waited for most of the rest in 98 of 250 cases (they shared the GPU with compute), at 2 to 2.5
+# times in 8 of 128, and from there on in none of 95.
 _MANY_TIMES = 25
 # Slower than PCIe 4.0 or a network of 200 Gb/s. Transfers of H200s move 200 to 400 bytes/ns; those
 # of bundled jobs in which a rank always waits move 2 to 15.
@@ -38,10 +37,10 @@ class PeerWaits(Arrays):
     """Waits of collectives for a peer, by row of the timeline.
 
     Attributes:
-        fastest_ns: int64[m], ns, how long the fastest twin took, ABSENT for what has no twin.
-        wait_ns: int64[m], ns, how long each collective waited from its start on; 0 for all else.
-        is_slow: bool[m], whether the fastest twin is slower than any usual link: all of `wait_ns`
-            is due to a peer that comes later, or to the link.
+        fastest_ns: [m], how long the fastest twin took, ABSENT for what has no twin.
+        wait_ns: how long each collective waited from its start on; 0 for all else.
+        is_slow: whether the fastest twin is slower than any usual link: all of `wait_ns` is due to
+            a peer that comes later, or to the link.
     """
 
     fastest_ns: Int64Array
@@ -51,7 +50,7 @@ class PeerWaits(Arrays):
     def split(self, timeline: Timeline, exposed: Exposed) -> tuple[Exposed, Exposed]:
         """Exposed time in which nothing waited for a peer, and that in which something did.
 
-        No other work that overlapped the waiting would make a step shorter: the peer decides.
+        No other work that overlapped the waiting would make a step shorter.
         """
         waited_ns = timeline.start_ns[exposed.row] + self.wait_ns[exposed.row]
         moving_ns = np.clip(waited_ns, exposed.start_ns, exposed.end_ns)

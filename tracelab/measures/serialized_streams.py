@@ -1,8 +1,7 @@
 """Compute in two streams of a device that ran serialized, and what serialized it.
 
 Only streams that both compute are looked at, and only time in which one of them computed while the
-other one's next kernel was blocked. The kernels' sizes tell a rule
-that there was room for both.
+other one's next kernel was blocked.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class SerializedStreams(Arrays):
     """Time in which one stream of a device computed and the next kernel of another could not.
 
     Attributes:
-        row: intp[k], the timeline row that was blocked.
-        other_row: intp[k], the last timeline row that ran before it in the other stream.
-        start_ns, end_ns: int64[k], ns, while the other stream ran.
-        blocker: int8[k], an `OverlapBlocker`.
-        blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
-        bound_ns: int64[k], the compute that the blocked stream then did before it was blocked
-            again, at most the length.
+        row: [k], the timeline row that was blocked.
+        other_row: the last timeline row that ran before it in the other stream.
+        start_ns, end_ns: while the other stream ran.
+        blocker: an `OverlapBlocker`.
+        blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
+        bound_ns: the compute that the blocked stream then did before it was blocked again, at most
+            the length.
     """
 
     row: NDArray[np.intp]
@@ -64,11 +63,7 @@ class SerializedStreams(Arrays):
 
 
 def serialized_streams(graph: Graph) -> SerializedStreams:
-    """Find the streams that ran serialized, on every device.
-
-    What blocked a kernel is judged by `OverlapBlockers`, whose slow reference model is
-    ``tests/reference/walks.py``.
-    """
+    """Find the streams that ran serialized, on every device."""
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
     least_ns = _MIN_COMPUTE_SHARE * timeline.windows[0].length_ns
     busy = [x for x in compared_streams(timeline) if measure(_computing(timeline, x)) >= least_ns]
@@ -102,9 +97,8 @@ def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
 
 
 def _serialized_pair(blockers: OverlapBlockers, one: Stream, other: Stream) -> SerializedStreams:
-    """Every change from one of two streams to the other, unless the launch alone came late."""
     timeline = blockers.timeline
-    # In the order of the rows: if two begin together, the stream with the smaller number is first.
+    # If two begin together, the stream with the smaller number is first.
     rows = np.sort(np.concatenate((_compute_rows(timeline, one), _compute_rows(timeline, other))))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
     # A run is what one of the two computes before the other does.

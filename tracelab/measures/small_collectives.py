@@ -1,10 +1,9 @@
 """Small collectives in a row: how much of their time one collective with all the data would save.
 
-A small message takes about as long as none: what it costs is the latency, the time in which the
-ranks meet and the protocol runs. Collectives of one process group and operation are in a row where
-nothing uses the result of one before the next is launched: the gradients that one backward pass
-accumulates, and what one thread issues with next to no compute between. Sent as one they cost a
-single latency, and whatever time passed between them is saved as well.
+A small message takes the latency, in which the ranks meet and the protocol runs. Collectives of one
+process group and operation are in a row where nothing uses the result of one before the next is
+launched: the gradients that one backward pass accumulates, and what one thread issues with next to
+no compute between. Sent as one they cost a single latency and no time between them.
 """
 
 from __future__ import annotations
@@ -46,13 +45,12 @@ class SmallCollectives(Arrays):
     """Small collectives in a row with others, by start; of each row all but one that remains.
 
     Attributes:
-        row: intp[k], rows of the timeline.
-        in_a_row: int64[k], the same for those that one collective could replace.
-        latency_ns: int64[k], ns, the shortest small collective of the group and operation; 0 where
-            even that one waited for a peer.
-        gap_start_ns: int64[k], ns, when the collective before it in the row ended; its own start
-            where it is one of gradients, between which the backward pass goes on.
-        is_gradient: bool[k], whether a backward pass launched it for a gradient.
+        row: [k], rows of the timeline.
+        in_a_row: the same for those that one collective could replace.
+        latency_ns: the shortest small collective of the group and operation; 0 where even that one
+            waited for a peer.
+        gap_start_ns: when the collective before it in the row ended; its own start where it is one
+            of gradients, between which the backward pass goes on.
     """
 
     row: NDArray[np.intp]
@@ -62,11 +60,7 @@ class SmallCollectives(Arrays):
     is_gradient: NDArray[np.bool_]
 
     def saved_ns(self, exposed: Exposed) -> Int64Array:
-        """int64[k], ns, the latency of each as far as it ran exposed.
-
-        Args:
-            exposed: pieces in which nothing waited for a peer.
-        """
+        """The latency of each as far as it ran exposed, in pieces that waited for no peer."""
         rows = int(self.row.max(initial=-1)) + 1
         is_known = exposed.row < rows
         length_ns = (exposed.end_ns - exposed.start_ns)[is_known]

@@ -45,7 +45,7 @@ class LatencyMetrics(Record):
 
 
 def latency_rows(graph: Graph, windows: Sequence[Window]) -> Iterator[LatencyMetrics]:
-    """The latencies that a file shows; they are those of the file, whatever the windows."""
+    """The latencies that a file shows, whatever the windows."""
     latencies = graph.binding.latencies
     for latency, typical_ns, is_own, count in zip(
         LATENCIES,

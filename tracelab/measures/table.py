@@ -56,17 +56,12 @@ class Table(_Base[_Row], Shown):
 
     A field that holds fields is a column for each of them (``where.line``), and so is each key of
     a map (``bubbles_ns.launch``). Rows within a row are in none: ``table[0].devices`` has them.
-    A notebook shows a table as HTML, and `print` its first rows. DuckDB, polars, pandas and all
-    others that know the Arrow C interface take it as it is, if pyarrow is installed.
+    Whoever knows the Arrow C interface (DuckDB, polars, pandas) takes a table as it is, if pyarrow
+    is installed.
 
-    Args:
-        rows: all of one type, records or dataclasses.
-        row: their type, which an empty table has its columns from.
-
-    Example:
-        >>> kernels = tracelab.analyze("traces/events_item.pt.trace.json.gz").kernels
-        >>> kernels[0].count, kernels.columns["count"][0]
-        (16.0, 16.0)
+    >>> kernels = tracelab.analyze("traces/events_item.pt.trace.json.gz").kernels
+    >>> kernels[0].count, kernels.columns["count"][0]
+    (16.0, 16.0)
     """
 
     if not TYPE_CHECKING:
@@ -111,7 +106,7 @@ class Table(_Base[_Row], Shown):
         """Return a data frame of pandas; whole numbers stay whole where some are missing.
 
         Raises:
-            MissingSupportError: pandas is not installed.
+            MissingSupportError: pandas is not installed, as with the other packages below.
         """
         package = _import("pandas")
         series = {
@@ -122,11 +117,7 @@ class Table(_Base[_Row], Shown):
         return frame
 
     def to_polars(self) -> polars.DataFrame:
-        """Return a data frame of polars.
-
-        Raises:
-            MissingSupportError: polars is not installed.
-        """
+        """Return a data frame of polars."""
         package = _import("polars")
         schema = {
             name: package.List(*get_args(kind)) if get_origin(kind) is list else kind
@@ -135,11 +126,7 @@ class Table(_Base[_Row], Shown):
         return package.DataFrame(self.columns, schema=schema, strict=False)
 
     def to_arrow(self) -> pyarrow.Table:
-        """Return a table of Arrow.
-
-        Raises:
-            MissingSupportError: pyarrow is not installed.
-        """
+        """Return a table of Arrow."""
         package = _import("pyarrow")
         arrays = {
             name: package.array(cells, _arrow_type(package, self._kinds[name]))

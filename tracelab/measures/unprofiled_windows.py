@@ -1,8 +1,7 @@
 """Effects of the recording: windows without the profiler, idle time that it begins with.
 
 The profiler slows the host and, on the GPU, the nodes of CUDA graphs; only the host's part is
-counted here. Without it there is no beginning of a recording either, at which the host is not ahead
-yet.
+counted here. At the beginning of a recording the host is not ahead yet.
 """
 
 from __future__ import annotations
@@ -24,12 +23,11 @@ from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# When a recording begins, the GPU has nothing to do: the profiler has just started, and what was
-# launched before is over. A host that launches faster than the GPU works needs some steps to get
-# ahead of it, and until then the GPU waits for launches. Later it does not. The profiler is slow at
-# first, too: where the GPU idled longer in the first recorded step of 40 captures of H200s, the
-# host had taken up to 3.2 times as long since the launch before as at that launch of the other
-# steps, or 4.2 to 43 times, as where a data loader or autograd was used for the first time.
+# When a recording begins, the GPU has nothing to do, and a host that launches faster than the GPU
+# works needs some steps to get ahead of it. The profiler is slow at first, too: where the GPU idled
+# longer in the first recorded step of 40 captures of H200s, the host had taken up to 3.2 times as
+# long since the launch before as in other steps, or 4.2 to 43 times, as where a data loader or
+# autograd was used for the first time.
 _BY_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)  # a call that waits is the program's own
 # Of a typical step: a GPU that waits less for launches shows a host that runs ahead.
 _MAX_WAIT_SHARE_AHEAD = 0.02
@@ -47,10 +45,9 @@ class StartUp(Arrays):
     It runs ahead if it is in one of the first four steps, and in most from there on, at least two.
 
     Attributes:
-        not_ahead: bool[bubbles], which have such time in steps before that first one: the program
-            has none of it.
-        slow: bool[bubbles], which have it in the first step, or before the first launch of the
-            second, where the host never runs ahead: the program has it, but not as long.
+        not_ahead: bool[bubbles], with such time in steps before that one: the program has none.
+        slow: bool[bubbles], with such time in the first step, or before the first launch of the
+            second, where the host never runs ahead: the program has less of it.
         by_host: bool[pieces], which the host caused: only they are such time.
     """
 
@@ -96,9 +93,8 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
 def _is_stalled(
     timeline: Timeline, launch_id: Int64Array, step_index: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
-    """Return True where the host took much longer than usual to launch, or that is unknown."""
     # It took from the end of the launch before. Usual is the median of the launches at the same
-    # position in all steps that launch as often. The first launch of all has none before it.
+    # position in all steps that launch as often.
     took_ns = np.diff(timeline.trace.end_ns[launch_id].astype(np.float64), prepend=np.nan)
     count = np.bincount(step_index, minlength=1)[step_index]  # of the launches of its step
     is_usual = np.zeros(len(launch_id), dtype=np.bool_)
@@ -121,14 +117,7 @@ def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
 
 
 def _first_ahead(is_ahead: NDArray[np.bool_]) -> int | None:
-    """The first step in which the host is ahead; None where it is not one of the first, or rare.
-
-    >>> _first_ahead(np.array([False, False, True, False, True, True]))
-    2
-    >>> _first_ahead(np.array([False, True, False])), _first_ahead(np.array([False, False]))
-    (None, None)
-    >>> _first_ahead(np.array([False] * 4 + [True] * 9))
-    """
+    """The first step in which the host is ahead; None where it is not one of the first, or rare."""
     first = int(np.argmax(is_ahead))
     ahead = int(is_ahead.sum())
     is_usual = ahead >= _MIN_STEPS_AHEAD and 2 * ahead > len(is_ahead) - first
@@ -143,11 +132,7 @@ _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 
 
 def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
-    """Return the devices that do at least 1 % of the busiest one's work, per window.
-
-    Returns:
-        device to bool[windows]: ``{0: [True, True], 1: [True, False]}``.
-    """
+    """Per device, in which windows it does at least 1 % of the busiest one's work."""
     timeline, bounds_ns = graph.host.timeline, bounds_of(windows)
     busy_ns = {
         device: measure_within(timeline.busy(timeline.rows_of(device)), *bounds_ns)
@@ -160,11 +145,9 @@ def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray
 def profiler_overhead_ns(
     graph: Graph, windows: Sequence[Window], bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
-    """Measure how much longer the recording made windows: the profiler, and idle time at its start.
+    """Measure by device how much longer the recording made windows, ns.
 
-    Returns:
-        device to int64[windows], ns, 0 where the profiler did not slow the host, or that is not
-        known: ``{0: [4_000, 1_000]}``.
+    0 where the profiler did not slow the host, or that is not known.
     """
     overhead = _overhead_ns(graph.host.timeline, windows, bubbles, start_up)
     return {device: read_only(of_all) for device, (_, of_all) in overhead.items()}
@@ -189,10 +172,10 @@ def unprofiled_ns(
 
 
 def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
-    """Return the most that each device would idle in a window without the profiler, ns.
+    """The most that each device would idle in a window without the profiler, ns.
 
     That is the length of its steps as the capture measured it, less the time for which the device
-    works in a typical one; a collective works for less where the peer that it waits for is faster.
+    works in a typical one; a collective waits less for a faster peer.
     """
     step_ns, steady = timeline.trace.info.unprofiled_step_ns, timeline.steady
     if step_ns is None or steady is None:
@@ -254,14 +237,8 @@ def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
 class HostClock(Arrays):
     """Progress of the host without the profiler, as a function of its progress with it.
 
-    Between two rows of the table it runs evenly; before the first and after the last it stands
-    still.
-
-    Attributes:
-        recorded_ns: int64[k], ns, ascending: moments of the recording, those of whichever thread of
-            the host counts then.
-        unprofiled_ns: int64[k], ns, ascending: the same moments in the replay without the profiler.
-        steps: how many steps it runs through.
+    Between two moments (ascending) it runs evenly; before the first and after the last it stands
+    still. The moments are those of whichever thread counts then.
     """
 
     recorded_ns: Int64Array
@@ -269,14 +246,7 @@ class HostClock(Arrays):
     steps: int
 
     def lengths_ns(self, starts_ns: Int64Array, ends_ns: Int64Array) -> Int64Array:
-        """int64[k], ns, how long each of some intervals is without the profiler.
-
-        Lengths of intervals that touch add up to that of all of them.
-
-        >>> clock = HostClock(np.array([0, 10, 20]), np.array([0, 4, 14]), steps=1)
-        >>> clock.lengths_ns(np.array([0, 5, 15]), np.array([5, 15, 40])).tolist()
-        [2, 7, 5]
-        """
+        """Length of each of some intervals without the profiler; lengths add up."""
         return self._measure_until(ends_ns) - self._measure_until(starts_ns)
 
     def _measure_until(self, moments_ns: Int64Array) -> Int64Array:

@@ -1,9 +1,7 @@
 """Work of the steady steps by the operator, phase, line and module that launched or did it.
 
-What the tables of kernels, operators, phases, lines and modules are made of, column by column. GPU
-activities count in the step that launched them, and so does the host's time: from the start of the
-step's annotation to its end. Idle time counts in the step's window. At each moment one thread of
-the host counts (`Phases`), so that its times add up.
+GPU activities and the host's time count in the step whose annotation they were launched in, idle
+time in the step's window. At each moment one thread of the host counts (`Phases`).
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# In a column of names: the host was in nothing that has one; the file has no host for it; it was in
-# no operator because it waited for other threads.
+# In a column of names: nothing that has one; no host in the file; a wait for other threads.
 NO_NAME, NO_HOST, WAITED = -1, -2, -3
 OUTSIDE_FUNCTIONS = "outside any function"
 
@@ -73,14 +70,11 @@ def line_name(site: CallSite) -> LineName | None:
 class ProgramLines:
     """The line of the program's own code that the host was in, at any moment.
 
-    It is the innermost one: of a function of the program that a library called, its own line. What
-    autograd's threads do belongs to the line that called the backward pass. What threads without
-    Python in the file do belongs to the line that waits for them, unless two threads are in one
-    together.
+    It is the innermost one: of a function that a library called, its own line. Autograd's threads
+    are in the line that called the backward pass, threads without Python in the line that waits for
+    them, unless two threads are in one together.
 
     Args:
-        timeline: the trace.
-        lines: where to look for the program's source.
         within: the time that is asked about.
 
     Attributes:
@@ -102,16 +96,11 @@ class ProgramLines:
         self._line = np.append(line_of_event[self._calls.event_id], ABSENT)  # the last is ABSENT's
 
     def at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], index of the line that a thread was in at each moment, else ABSENT.
-
-        Args:
-            thread: index into `Trace.threads`.
-            moments_ns: int64[k], ns, ascending.
-        """
+        """[k], index of the line that a thread was in at each ascending moment, else ABSENT."""
         return self._lines_of(self._calls.innermost_at(thread, moments_ns), thread, moments_ns)
 
     def of_events(self, events: Int64Array) -> Int64Array:
-        """int64[k], index of the line in which each event (event id) began, else ABSENT."""
+        """[k], index of the line in which each event (event id) began, else ABSENT."""
         by_start = np.argsort(self._trace.start_ns[events], kind="stable")
         events, line = events[by_start], np.empty(len(events), dtype=np.int64)
         start_ns = self._trace.start_ns[events]
@@ -123,7 +112,7 @@ class ProgramLines:
         return line
 
     def boundaries_ns(self, thread: int) -> Int64Array:
-        """int64[k], ns, when the line of a thread may change; in any order."""
+        """Moments at which the line of a thread may change; in any order."""
         calls, threads = self._calls, [thread]
         boundaries_ns = []
         if thread in self._autograd_threads:
@@ -159,14 +148,10 @@ class ProgramLines:
 
 
 class Labels(Arrays):
-    """Labels of the host's work at some moments or calls.
+    """Labels of the host's work at some moments or calls ([k]).
 
-    Attributes:
-        operator: int64[k], the name of the innermost operator, as an index into `Trace.strings`,
-            NO_NAME, NO_HOST or WAITED.
-        phase: int8[k], the `Phase`.
-        line: int64[k], the line of the program, as an index into `WhatRan.lines`, or as above.
-        module: int64[k], likewise of `WhatRan.modules`.
+    Operators are indices into `Trace.strings`, lines and modules into those of `WhatRan`; or
+    NO_NAME, NO_HOST or WAITED.
     """
 
     operator: Int64Array
@@ -182,31 +167,20 @@ class WhatRan(Arrays):
     """Launched work and host work of the steady steps.
 
     Attributes:
-        strings: `Trace.strings`.
         step: the number of the step, if it is requested alone; None for the steady steps.
         steps: how many steady steps these are; None for the whole trace of a file without any.
         unprofiled_steps: how many of them the time without the profiler is of; None without one.
-        is_forward_inferred: see `Phases`.
-        lines: the lines of the program; none where the file has no Python functions.
-        modules: the modules; none where the file does not have their calls.
-        length_ns: int64[r], ns, of each GPU activity.
-        kernel: int64[r], its name, as an index into `strings`.
-        kind: int8[r], a `Kind`.
-        products: r rows, what of that multiplies.
-        occupancy_percent: int64[r], see `Trace`.
-        launched_in: r labels, of its launch.
+        length_ns, kernel, kind, products, occupancy_percent, launched_in: r rows, of each GPU
+            activity; `kernel` is an index into `strings`.
         came_from: r labels, of where it comes from: for the nodes of a graph where they were
             captured, as far as that is known (`Origins`); else of its launch. An annotation of the
-            graph is a module, unless the file has none, and a line where no call is known.
-        basis: by column of `came_from` int8[r], the `Basis` of each label; ABSENT for one of the
-            launch.
+            graph is a module, and where no call is known a line.
+        basis: by column of `came_from` the `Basis` of each label; ABSENT for one of the launch.
         is_first: bool[r], which is the first activity of its launch here.
         host: h labels, each combination that the host was in once.
-        host_ns: int64[h], ns, how long it was in that, in its own steps.
-        host_unprofiled_ns: int64[h], ns, how long it is in that without the profiler, in the
-            replayed steps; 0 where that is not known.
-        idle_ns: int64[h], ns, how long the devices were idle meanwhile, in the steps' windows,
-            added up.
+        host_ns: int64[h], how long it was in that, in its own steps.
+        host_unprofiled_ns: int64[h], the same without the profiler, in the replayed steps; or 0.
+        idle_ns: int64[h], how long the devices were idle meanwhile, added up.
         calls: how often something began in the host's steps, on a thread that counted then: labels
             to numbers, of "operator" and of "module".
     """
@@ -243,10 +217,7 @@ def what_ran(
     host_clock: HostClock | None,
     origins: Origins,
 ) -> WhatRan:
-    """Say of what the steady steps launched, and of the host's time in them, what it was.
-
-    The slow reference model is ``tests/reference/host_work.py``.
-    """
+    """Label what the steady steps launched, and the host's time in them."""
     timeline = graph.host.timeline
     indices, on_host, within = _scope(timeline, windows[0])
     clock = host_clock if windows[0].step is None else None
@@ -346,7 +317,6 @@ class _Host:
         self.modules = ModulePaths(timeline)
 
     def label_launches(self, launch_id: Int64Array) -> Labels:
-        """Label activities by their launch (event id), or ABSENT."""
         launch_ids, index = np.unique(launch_id, return_inverse=True)
         is_launched = launch_ids != ABSENT
         launched = launch_ids[is_launched]
@@ -358,8 +328,7 @@ class _Host:
         )
         unknown = _unknown(len(launch_ids) - len(launched))
         # ABSENT is the first of the launches.
-        both = concatenated([unknown, found])
-        return rows_at(both, index)
+        return rows_at(concatenated([unknown, found]), index)
 
     def labels_at(self, thread: int, moments_ns: Int64Array) -> Labels:
         """Label a thread's work at each moment (int64[k], ns, ascending); ABSENT is no thread."""
@@ -375,7 +344,6 @@ class _Host:
         )
 
     def boundaries_ns(self, thread: int) -> Int64Array:
-        """int64[k], ns, when what a thread is in may change; in any order."""
         if thread == ABSENT:
             return np.zeros(0, dtype=np.int64)
         own = self.operators.entries_of(thread)
@@ -390,7 +358,6 @@ class _Host:
         )
 
     def calls(self, on_host: Intervals) -> Mapping[str, Counter[int]]:
-        """Count the operators and modules that began on a thread in charge, by label."""
         counts: Mapping[str, Counter[int]] = {"operator": Counter(), "module": Counter()}
         for thread, part in self.phases.threads_in_charge(on_host):
             if thread == ABSENT:

@@ -93,10 +93,7 @@ def window_times(
     exposed: Exposed,
     blocking_calls: BlockingCallCosts,
 ) -> tuple[WindowMetrics, ...]:
-    """The metrics of each window, with all of its devices.
-
-    The slow reference model of what it brings together is ``tests/reference/ticks.py``.
-    """
+    """The metrics of each window, with all of its devices."""
     windows = graph.host.timeline.windows if windows is None else windows
     devices = device_metrics(graph, windows, bubbles, exposed, blocking_calls)
     unprofiled = unprofiled_ns(graph, windows, bubbles, start_up)

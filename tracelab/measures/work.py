@@ -54,12 +54,7 @@ _MIN_UNRECOGNISED_SHARE = 0.01
 
 
 class NameTimes(Record):
-    """The GPU activities of one name, on all devices of a file.
-
-    Attributes:
-        steps_ns, step_counts: what each step launched, in the order of the steps.
-        total_ns, count: in the whole trace.
-    """
+    """The GPU activities of one name, on all devices of a file, by step and in the whole trace."""
 
     name: str
     steps_ns: tuple[int, ...]
@@ -75,7 +70,7 @@ def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     """
     timeline = graph.host.timeline
     length_ns = timeline.end_ns - timeline.start_ns
-    step, steps = timeline.step_index + 1, len(timeline.steps) + 1  # of no step, and of each
+    step, steps = timeline.step_index + 1, len(timeline.steps) + 1  # 0: of no step
     return tuple(
         NameTimes(
             name=timeline.trace.strings[name_index],
@@ -152,7 +147,6 @@ class _RateSums:
             )
 
     def rates(self, chosen: list[int]) -> dict[str, Any]:
-        """The fields of `Rates` of some labels, given by their indices, taken together."""
         flops, flops_ns, peak_ns, peaked_ns, moved, moved_ns, occupied_ns, kernels_ns = (
             float(column[chosen].sum()) for column in self._sums
         )
@@ -221,7 +215,7 @@ class KernelMetrics(Rates):
 def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
     """The GPU activities by name, the longest total first.
 
-    The slow reference model is ``tests/reference/host_work.py``.
+    The slow reference model of this and the other tables is ``tests/reference/host_work.py``.
     """
     strings, steps = what_ran.strings, what_ran.steps
     keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
@@ -336,10 +330,7 @@ class WorkMetrics(Rates):
 
 
 def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:
-    """The operators, that with the most time of the host or a GPU first.
-
-    The slow reference model is ``tests/reference/host_work.py``.
-    """
+    """The operators, that with the most time of the host or a GPU first."""
     strings, sums = what_ran.strings, _Sums(what_ran, "operator")
     by_phase_ns = np.zeros((len(sums.labels), len(Phase)), dtype=np.int64)
     np.add.at(by_phase_ns, (sums.of_origin, what_ran.came_from.phase), what_ran.length_ns)
@@ -354,10 +345,7 @@ def operators(what_ran: WhatRan) -> Iterator[WorkMetrics]:
 
 
 def phases(what_ran: WhatRan) -> Iterator[WorkMetrics]:
-    """The phases that there were, in the order of a step.
-
-    The slow reference model is ``tests/reference/host_work.py``.
-    """
+    """The phases that there were, in the order of a step."""
     sums = _Sums(what_ran, "phase")
     for i, phase in enumerate(map(Phase, sums.labels)):
         if any(column[i] for column in sums.columns):
@@ -366,20 +354,12 @@ def phases(what_ran: WhatRan) -> Iterator[WorkMetrics]:
 
 
 def lines(what_ran: WhatRan) -> Iterator[WorkMetrics]:
-    """The lines of the program, that with the most time of the host or a GPU first.
-
-    Empty if the file has no Python functions. The slow reference model is
-    ``tests/reference/host_work.py``.
-    """
+    """The lines of the program, by size; empty if the file has no Python functions."""
     return _named_rows(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
 
 
 def modules(what_ran: WhatRan) -> Iterator[WorkMetrics]:
-    """The modules of the model, that with the most time of the host or a GPU first.
-
-    Empty if the file does not have their calls. The slow reference model is
-    ``tests/reference/host_work.py``.
-    """
+    """The modules of the model, by size; empty if the file does not have their calls."""
     calls = what_ran.calls["module"]
     return _named_rows(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
 
@@ -404,11 +384,8 @@ def _unnamed(label: int, outside: str) -> str:
 class _Sums:
     """The figures of each label of a column of `Labels`.
 
-    Attributes:
-        labels: those that there are, ascending.
-        of_launch, of_origin, on_host: intp[r], intp[r] and intp[h], the index of that of each
-            activity's launch, of what it comes from, and of each row of what the host was in.
-        columns: int64[labels], each figure.
+    `of_launch`, `of_origin` and `on_host` are the index of the label of each activity's launch and
+    origin, and of each row of the host's time.
     """
 
     def __init__(self, what_ran: WhatRan, column: str) -> None:
@@ -450,7 +427,6 @@ class _Sums:
     def row(
         self, name: str, where: str | None, chosen: list[int], calls: Mapping[int, int] | None
     ) -> WorkMetrics:
-        """The row of some labels, given by their indices, taken together."""
         what_ran, steps = self._what_ran, self._what_ran.steps
         launches, host_ns, gpu_ns, idle_ns = (int(column[chosen].sum()) for column in self.columns)
         basis = int(self._basis[chosen].max())

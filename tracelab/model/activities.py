@@ -1,4 +1,4 @@
-"""GPU activities in order, with their launches and steps: the ground that a timeline stands on."""
+"""GPU activities in order, with their launches and steps."""
 
 from __future__ import annotations
 
@@ -31,15 +31,14 @@ class Activities(Arrays, dict=True):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
 
     Attributes:
-        trace: where they come from.
-        event_id: int64[m], the activities' event ids.
-        kind: int8[m], a `Kind`.
+        event_id: [m], the activities' event ids.
+        kind: a `Kind`.
         streams: by device and stream; each one a slice of the rows.
-        launch_id: int64[m], event id of the host call that launched each activity, else ABSENT.
-        step_index: int32[m], index into `steps` of the step that launched each, else ABSENT.
+        launch_id: the host call that launched each activity, else ABSENT.
+        step_index: index into `steps` of the step that launched each, else ABSENT.
         steps: the steps, by start.
-        overlaps_previous: bool[m], which activities start before the previous one of their stream
-            has ended, as their launch allows.
+        overlaps_previous: which activities start before the previous one of their stream has ended,
+            as their launch allows.
         overlapping_count: activities that start so though their launch does not allow it.
         unused_steps: annotations that match `step_pattern` and are not in `steps`.
         step_pattern: regular expression of the steps; None where none were looked for.
@@ -81,7 +80,7 @@ class Activities(Arrays, dict=True):
 
     @cached_property
     def first_start_of_launch_ns(self) -> Int64Array:
-        """int64[m], ns, when the first of all activities of each one's launch started."""
+        """[m], when the first of all activities of each one's launch started."""
         launch_ids, launch_index = np.unique(self.launch_id, return_inverse=True)
         first_start_ns = np.full(len(launch_ids), np.iinfo(np.int64).max)
         np.minimum.at(first_start_ns, launch_index, self.start_ns)
@@ -120,11 +119,11 @@ class Activities(Arrays, dict=True):
         return found
 
     def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
-        """Return the intervals in which at least one of these activities ran; by default any."""
+        """Intervals in which at least one of these activities ran; by default any."""
         return union(self.start_ns[rows], self.end_ns[rows])
 
     def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
-        """bool[m], which activities are of this device and kind."""
+        """[m], which activities are of this device and kind."""
         chosen = np.zeros(len(self.event_id), dtype=np.bool_)
         chosen[slice(None) if device is None else self.rows_of(device)] = True
         if kind is not None:
@@ -136,7 +135,7 @@ class Activities(Arrays, dict=True):
         return range_of(self.device_number, device)
 
     def copies(self, direction: str) -> NDArray[np.bool_]:
-        """bool[m], which activities copy in a direction, as of `copy_direction`."""
+        """[m], which activities copy in a direction, as of `copy_direction`."""
         return match_names(
             self.trace, self.event_id, lambda name: copy_direction(name) == direction
         )

@@ -1,7 +1,6 @@
 """Number formats and memory layouts of GPU work, by the names of its kernels.
 
-The names are those of cuBLAS, cuDNN, CUTLASS and PyTorch; which real kernel each was written for
-stands in the tests.
+The names are those of cuBLAS, cuDNN, CUTLASS and PyTorch; the tests have a real kernel for each.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ from tracelab.model.trace import ABSENT
 
 FloatArray = NDArray[np.float64]
 
-# Matrix products and convolutions by float32 multiply-adds of the CUDA cores, and those by tensor
-# cores in TF32. Not in it are cuDNN's engines for few channels (`dgrad_engine`,
-# `wgrad_alg0_engine`, `implicit_convolve_sgemm`), which it chooses with TF32, too.
-# A kernel multiplies float32 matrices, or convolves, without tensor cores.
+# A kernel multiplies float32 matrices, or convolves, by multiply-adds of the CUDA cores. Not in it
+# are cuDNN's engines for few channels (`dgrad_engine`, `wgrad_alg0_engine`,
+# `implicit_convolve_sgemm`), which it chooses with TF32, too.
 is_float32_product = name_test(
     r"""
     (?<![A-Za-z0-9])(?:maxwell|volta|turing|ampere|hopper)_s(?:gemm|cudnn)_
@@ -40,7 +38,7 @@ is_float32_product = name_test(
     """,
     re.VERBOSE,
 )
-# A kernel multiplies float32 matrices in TF32.
+# The same in TF32, by tensor cores.
 is_tf32_product = name_test(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|_scudnn_|fft2d", re.IGNORECASE)
 _RNN = re.compile(r"_cudnn_rnn")  # for which cuDNN chooses, whatever the switches say
@@ -48,30 +46,26 @@ _RNN = re.compile(r"_cudnn_rnn")  # for which cuDNN chooses, whatever the switch
 is_float64 = name_test(
     r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
 )
-# A kernel multiplies matrices of double precision.
 is_float64_product = name_test(r"dgemm|_d884|f64f64")
-# A kernel multiplies matrices of half precision, float16 or bfloat16, by its name.
+# In float16 or bfloat16, by its name.
 is_half_product = name_test(
     r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
     re.IGNORECASE,
 )
-# The only fused operator that takes float32.
-# A kernel is of a fused attention in float32.
+# The only fused attention that takes float32.
 is_float32_attention = name_test(r"fmha_cutlass[FB]_f32_")
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
-# Those of PyTorch that only read and write memory, except those of several tensors.
-# A kernel computes element by element, sums up or copies: bound by memory.
+# A kernel computes element by element, sums up or copies one tensor: bound by memory.
 is_elementwise = name_test(
     r"at::native::.*?(?:elementwise_kernel|reduce_kernel|CatArrayBatchedCopy)|^Memcpy DtoD"
 )
-# A product of batches, which linear layers do not make.
-# An operator multiplies batches of matrices.
+# Products of batches, which linear layers do not make.
 is_batched_product = name_test(r"^aten::(?:baddbmm|bmm)$")
 # PyTorch has a kernel for each power of two up to 1,024 numbers, and one for all longer rows.
 _SOFTMAX = re.compile(r"softmax_warp_\w+<[^<>]*?, (\d+)[,>]|cunn_SoftMax")
 _MIN_LONG_BITS = 11
 _PRODUCTS = frozenset(("matrix products", "convolutions", "attention"))
-# A kernel belongs to a product, and only prepares its factors or adds up parts of its result.
+# A kernel only prepares a product's factors or adds up parts of its result.
 _is_beside_product = name_test(
     r"nchwTo|nhwcTo|splitK_?reduce|dot_do_o|convert_d[qkv]|im2col|col2im", re.IGNORECASE
 )
@@ -81,18 +75,14 @@ is_layout_change = name_test(r"nchwToNhwc|nhwcToNchw")
 is_of_nchw = name_test(
     r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
 )
-# A kernel interpolates images whose channels are not last.
 interpolates_nchw = name_test(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
 
 
 class Peak(Record):
     """Most that a GPU can do, a record of ``peaks.toml``, by its maker's figures.
 
-    Attributes:
-        source: where its maker says so.
-        memory: bytes that its memory moves, in 10**9 per second.
-        fp64, fp32, tf32, fp16, bf16, fp8: additions and multiplications in matrix products, in
-            10**12 per second, without sparsity; None of a format that it does not have.
+    `memory` is in 10**9 bytes per second; formats in 10**12 additions and multiplications of matrix
+    products per second, without sparsity, None where it does not have the format.
     """
 
     source: str
@@ -132,7 +122,7 @@ def softmax_bits(name: str) -> int | None:
 
 
 def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
-    """float64[m], how many times as fast TF32 is on the GPU of each activity; 1 where unknown."""
+    """[m], how many times as fast TF32 is on the GPU of each activity; 1 where unknown."""
     speedup = np.ones(len(timeline.event_id))
     for device, name in timeline.trace.info.device_names.items():
         peak = peak_of(name)
@@ -143,7 +133,7 @@ def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which activities belong to a convolution: by their operator, or their name."""
+    """[k], which activities belong to a convolution: by their operator, or their name."""
     index = _operators_around(timeline, rows)
     is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
     by_operator = np.append(timeline.operators.have_name(_CONVOLUTION.search), False)
@@ -151,14 +141,14 @@ def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.b
 
 
 def launched_by(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
-    """bool[m], which activities an operator whose name passes a test launched itself."""
+    """[m], which activities an operator whose name passes a test launched itself."""
     index = _operators_around(timeline, np.arange(len(timeline.event_id)))
     is_launched: NDArray[np.bool_] = np.append(timeline.operators.have_name(is_named), False)[index]
     return is_launched
 
 
 def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
-    """bool[m], which activities an operator whose name passes a test launched, or what it calls."""
+    """[m], which activities an operator whose name passes a test launched, or what it calls."""
     operators = timeline.operators
     index = _operators_around(timeline, np.arange(len(timeline.event_id)))
     is_within: NDArray[np.bool_] = operators.around(index, operators.have_name(is_named)) != ABSENT
@@ -182,10 +172,10 @@ def multiplies_in_half(timeline: Timeline) -> bool:
 
 
 def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
-    """bool[m], the float32 products that TF32 would make faster on their GPU.
+    """[m], the float32 products that TF32 would make faster on their GPU.
 
     Where one product of a file is in TF32, it is allowed, and the library chose float32 for the
-    others: those do not count. The switches of matrix products and of convolutions are two.
+    others. The switches of matrix products and of convolutions are two.
     """
     trace, event_id = timeline.trace, timeline.event_id
     chosen = match_names(trace, event_id, is_float32_product) & (tf32_speedup(timeline) > 1)
@@ -205,16 +195,15 @@ def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 class Products(Arrays):
-    """Matrix products, convolutions and attention among k GPU activities, and what they move.
+    """Matrix products, convolutions and attention among k GPU activities; nan where not known.
 
     Attributes:
         is_product: bool[k], which are one by their names or operators.
         flops: float64[k], additions and multiplications: of several kernels of one operator each by
-            its time. nan where the file does not say.
+            its time.
         moved_bytes: float64[k], of products the least that they read and write, each factor and
-            result once; of copies and memsets what is copied or set. nan of others.
-        peak_ns: float64[k], ns, how long products take at the GPU's peak; nan where that or the
-            number format is not known.
+            result once; of copies and memsets what is copied or set.
+        peak_ns: float64[k], how long products take at the GPU's peak.
     """
 
     is_product: NDArray[np.bool_]
@@ -229,10 +218,7 @@ class Products(Arrays):
 def products(timeline: Timeline, rows: NDArray[np.intp], call_id: Int64Array) -> Products:
     """Find what GPU activities multiply, by the shapes of the inputs of their operators.
 
-    Args:
-        timeline: the trace.
-        rows: intp[k], rows of the timeline.
-        call_id: int64[k], event id of the call that each comes from, else ABSENT.
+    `call_id` is the call that each comes from, else ABSENT.
     """
     trace, event_id = timeline.trace, timeline.event_id[rows]
     length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
@@ -277,10 +263,7 @@ def _product(name: str, inputs: str) -> Product | None:
 
 
 def _operator_products(timeline: Timeline) -> tuple[Int64Array, list[Product]]:
-    """Return the products that operators compute, and int64[operators], the index of each one's.
-
-    It is ABSENT where an operator computes none, or the file does not say enough.
-    """
+    """The products that operators compute, and the index of each operator's, else ABSENT."""
     trace, event_id = timeline.trace, timeline.operators.event_id
     inputs = trace.operator_inputs
     text = inputs.text_index[trace.operator_input_row[event_id]]

@@ -2,10 +2,9 @@
 
 An activity starts once the host has launched it, the activity before it in its stream is over, what
 its stream was made to wait for is over, and the GPU has room for it. The constraint in the file
-that was met last counts. What still starts much later than is typical (`latencies`) waited most
-likely for work of another stream of its device that was launched before it: what ended just before
-it started, or kernels that ran all that time and left no multiprocessor free. Else what it waited
-for is not known, and a `Reason` says why.
+that was met last counts. What starts much later than is typical (`latencies`) most likely waited
+for earlier work of another stream of its device: what ended just before it started, or kernels that
+left no multiprocessor free. Else what it waited for is not known, and a `Reason` says why.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ class Constraints(Arrays):
     """Waits of some rows of the timeline.
 
     Attributes:
-        constraint: int8[m], a `Constraint`: what was met last.
-        source_row: int64[m], the row that it waited for; ABSENT for the host, or if not known.
-            Where the constraint is UNKNOWN, that of the last one known, or what is likeliest.
-        is_inferred: bool[m], whether what it waited for is inferred from the times.
-        ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
+        constraint: [m], a `Constraint`: what was met last.
+        source_row: the row that it waited for; ABSENT for the host, or if not known. Where the
+            constraint is UNKNOWN, that of the last one known, or what is likeliest.
+        is_inferred: whether what it waited for is inferred from the times.
+        ready_ns: when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
-        delay_ns: int64[m], ns, how much earlier it could have started without that constraint;
-            ABSENT where it had no other.
-        unexplained_ns: int64[m], ns, how long before its start it could have started by all that
-            the file shows, if it was late and nothing explains that; else 0.
-        reason: int8[m], a `Reason`, NONE unless the constraint is UNKNOWN.
+        delay_ns: how much earlier it could have started without that constraint; ABSENT where it
+            had no other.
+        unexplained_ns: how long before its start it could have started by all that the file shows,
+            if it was late and nothing explains that; else 0.
+        reason: a `Reason`, NONE unless the constraint is UNKNOWN.
     """
 
     constraint: NDArray[np.int8]
@@ -75,15 +74,14 @@ class Binding(Constraints):
     """Wait of each activity, by row of the timeline.
 
     Attributes, besides those of `Constraints`:
-        launch_ns: int64[m], ns, when the call that launched it had returned, or when it began to
-            launch where the activity started before that; ABSENT without one in the file.
-        stream_ns: int64[m], ns, when all before it in its stream had ended; its own start where one
-            of them still ran (DEPENDENT_LAUNCH); ABSENT without one.
-        event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
-        event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
-            wait for, of several the one that ended last, ABSENT without any.
-        event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
-        latencies: what is typical in this trace.
+        launch_ns: [m], when the call that launched it had returned, or when it began to launch
+            where the activity started before that; ABSENT without one in the file.
+        stream_ns: when all before it in its stream had ended; its own start where one of them still
+            ran (DEPENDENT_LAUNCH); ABSENT without one.
+        event_ns: when `event_row` had ended, else ABSENT.
+        event_row: the row of another stream that a stream wait or a peer copy made it wait for, of
+            several the one that ended last, else ABSENT.
+        event_is_inferred: whether that is inferred from the times and not recorded.
     """
 
     launch_ns: Int64Array
@@ -103,8 +101,8 @@ def bind(
 ) -> Binding:
     """Find what each activity waited for; the slow model is ``tests/reference/binding.py``.
 
-    `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` (int64[k], ns)
-    how long blocking calls took to return once what they waited for had ended.
+    `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` how long
+    blocking calls took to return once what they waited for had ended.
     """
     timeline, launch_ns = host.timeline, _launch_ns(host)
     stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
@@ -143,7 +141,6 @@ def _last_met(
     stream_row: Int64Array,
     is_dependent: NDArray[np.bool_],
 ) -> Constraints:
-    """Return the constraint that was met last, of the stream's, the event's and the launch's."""
     by_stream = np.where(is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
     last = met_ns.argmax(axis=0)  # of equal ones the first
@@ -164,8 +161,7 @@ def _last_met(
 def _stream_constraints(
     timeline: Timeline, progress: StreamProgress, launch_ns: Int64Array
 ) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
-    """Return when each row's stream let it start, after which row, and if that one still ran."""
-    # What began early was let to by the one before it, at its own start, unless its launch came
+    # What began early was let to by the one before it, at its own start, unless it was launched
     # just before.
     start_ns, end_ns = timeline.start_ns, timeline.end_ns
     row = np.arange(len(start_ns))
@@ -190,8 +186,7 @@ def _stream_constraints(
 
 
 def _launch_ns(host: Host) -> Int64Array:
-    # What has long been launched starts 1 to 5 us after the call's return, however long the call
-    # took: only at its end does the work reach the GPU.
+    # Work reaches the GPU at the end of its call: it starts 1 to 5 us after, however long that was.
     timeline, start_ns = host.timeline, host.timeline.start_ns
     return_ns = timeline.trace.end_ns[timeline.launch_id]
     began_ns = np.minimum(host.launched_ns[timeline.launch_id], start_ns)
@@ -200,7 +195,7 @@ def _launch_ns(host: Host) -> Int64Array:
 
 
 def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.intp], Int64Array]:
-    """The latencies of starts after their wait: intp[k], into `LATENCIES`, and int64[k], ns."""
+    """The latencies of starts after their wait: index into `LATENCIES`, and ns."""
     timeline = host.timeline
     is_launch = constraints.constraint == Constraint.LAUNCH
     is_shown = (timeline.launch_id != ABSENT) & np.isin(constraints.constraint, _SHOW_LATENCIES)
@@ -227,7 +222,6 @@ def _latency_index(timeline: Timeline, constraints: Constraints) -> NDArray[np.i
 
 
 def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np.bool_]:
-    """bool[m], which rows started later than the constraints that the file shows explain."""
     # A launch call that still ran is enough of an explanation for anything that it launches.
     timeline, is_launching = host.timeline, host.starts_in_its_call
     typical_ns = latencies.typical_ns[_latency_index(timeline, known)]
@@ -238,8 +232,7 @@ def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np
 
 
 def _clear_missing_launches(timeline: Timeline, constraints: Constraints) -> Constraints:
-    """The same, where nothing is known of activities whose launch is not in the file."""
-    # What is likeliest to have been in their way stays their source.
+    # Of these nothing is known; what is likeliest to have been in their way stays their source.
     is_missing = timeline.launch_id == ABSENT
     late_ns = timeline.start_ns - constraints.ready_ns
     return replace(
@@ -263,7 +256,6 @@ def _explain_late(
     known: Constraints,
     row: NDArray[np.intp],
 ) -> Constraints:
-    """Explain late rows (intp[k]) by the host and by the work that ran at the same time."""
     timeline, may_be_wait = host.timeline, awaited.after_unresolved_wait[row]
     start_ns, ready_ns = timeline.start_ns[row], known.ready_ns[row]
     may_be_wait = may_be_wait | awaited.any_stream_waits
@@ -314,9 +306,7 @@ def _explain_late(
 def _is_ordered(
     timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[k], whether a wait orders two rows for sure, though the file does not show it."""
-    # Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait
-    # for each other.
+    # Within a graph all order is by its edges, and NCCL orders the streams of a communicator.
     is_comm = timeline.kind == Kind.COMM
     is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
     is_ordered &= timeline.launch_id[row] != ABSENT
@@ -352,8 +342,7 @@ def _ended_just_before(
 
 
 def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return the compute in another stream of the device when each row started."""
-    # Collectives do not count: they take few multiprocessors.
+    # The compute in another stream of the device; collectives take few multiprocessors.
     running_row = np.full(len(row), ABSENT, dtype=np.intp)
     for device, late in groups_of(timeline.device_number[row]):
         compute = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
@@ -374,9 +363,8 @@ def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.int
 def _has_no_room(
     timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array
 ) -> NDArray[np.bool_]:
-    """bool[k], whether kernels computed on its device from a moment to each row's start."""
-    # Pauses of up to 20 us together do not count, and copies that leave or reach the device need no
-    # multiprocessor.
+    # Kernels computed on its device until it started. Pauses of up to 20 us together do not count,
+    # and copies that leave or reach the device need no multiprocessor.
     start_ns, idle_ns = timeline.start_ns[row], np.zeros(len(row), dtype=np.int64)
     for device, late in groups_of(timeline.device_number[row]):
         computing = timeline.busy(timeline.select(device=device, kind=Kind.COMPUTE))

@@ -1,8 +1,4 @@
-"""Host calls that waited: for GPU work, or for another thread's allocation.
-
-A blocking call returns only when GPU work has finished. Threads that allocate contend with others
-for the driver's lock, which stalls these.
-"""
+"""Host calls that waited: for GPU work, or for the driver's lock, which another thread held."""
 
 from __future__ import annotations
 
@@ -59,14 +55,7 @@ _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
 
 
 class BlockingCalls(Arrays):
-    """The host calls that blocked, by start; the profiler's own and watchdogs' are left out.
-
-    Attributes:
-        event_id: int64[k], event ids.
-        kind: int8[k], a `Blocking`.
-        thread_index: int32[k], index into `Trace.threads`.
-        start_ns, end_ns: int64[k], ns.
-    """
+    """The host calls that blocked ([k]), by start; but the profiler's own and watchdogs'."""
 
     event_id: Int64Array
     kind: NDArray[np.int8]
@@ -145,10 +134,9 @@ class StalledCalls(Arrays):
     those of watchdogs and those inside another call do not count.
 
     Attributes:
-        event_id: int64[h], event ids; a call is there once for each allocation that stalled it.
-        allocation_index: intp[h], index into the blocking calls: the allocation.
-        thread_index: int32[h], index into `Trace.threads` of the call's thread.
-        start_ns, end_ns: int64[h], ns, from when both had begun until the call returned.
+        event_id: [h], a call is there once for each allocation that stalled it.
+        allocation_index: index into the blocking calls.
+        start_ns, end_ns: from when both had begun until the call returned.
     """
 
     event_id: Int64Array
@@ -164,8 +152,7 @@ class StalledCalls(Arrays):
 def find_stalled_calls(trace: Trace, blocking: BlockingCalls) -> StalledCalls:
     """Find the calls that other threads' allocations stalled.
 
-    An allocation that returned later than a call cannot have stalled it. Rather it was the call
-    that had the lock, to load a module for one, and the allocation waited.
+    An allocation that returned later than a call cannot have stalled it: the call had the lock.
     """
     allocations = np.flatnonzero(blocking.kind == Blocking.ALLOCATION)
     allocations = allocations[np.argsort(blocking.end_ns[allocations], kind="stable")]

@@ -1,7 +1,6 @@
 """The captures of CUDA graphs that a file holds: which calls were captured, in which order.
 
-Between ``cudaStreamBeginCapture`` and ``cudaStreamEndCapture`` what the program launches does not
-run: it becomes the nodes of a graph. So these launches have no activity.
+What the program launches in a capture does not run, and has no activity: it becomes nodes.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class Captures(Arrays):
     """The captures of a file, by start, and what was launched into each, in order.
 
     Attributes:
-        begin_id, end_id: int64[c], event ids of the calls that began and ended each capture.
-        launch_id: int64[l], event ids of the captured calls, capture after capture, by start.
-        category: int8[l], the `Category` of the activity that each one asks for.
-        first: intp[c + 1], the captured calls of capture *i* are ``first[i]`` to ``first[i + 1]``.
+        begin_id, end_id: [c], the calls that began and ended each capture.
+        launch_id: [l], the captured calls, capture after capture, by start.
+        category: [l], the `Category` of the activity that each one asks for.
+        first: [c + 1], the captured calls of capture *i* are ``first[i]`` to ``first[i + 1]``.
     """
 
     begin_id: Int64Array
@@ -53,8 +52,8 @@ def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
     """The captures that are in a file from begin to end, and what was captured in each.
 
     Every thread of the process counts, as autograd's; captures that overlap others are left out.
-    Calls with one of `activity_correlation` (int64[m]) put something on the GPU and were not
-    captured. The slow reference model is ``tests/reference/origins.py``.
+    Calls with one of `activity_correlation` put something on the GPU and were not captured. The
+    slow reference model is ``tests/reference/origins.py``.
     """
     begin_id, end_id = _pairs(trace)
     process = np.unique([thread.process for thread in trace.threads], return_inverse=True)[1]
@@ -76,7 +75,6 @@ def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
 
 
 def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """The calls that began and ended each capture (event ids), by start."""
     # A capture ends on the thread on which it began.
     begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
     calls = np.concatenate((begins, ends)).astype(np.int64)

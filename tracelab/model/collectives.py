@@ -2,7 +2,6 @@
 
 A kernel's operation is known from the first of these that says one: PyTorch's operator around its
 launch, the kernel's own arguments, another operator or annotation around the launch, its name.
-Operations that a program coalesces are issued first, and launched together afterward.
 """
 
 from __future__ import annotations
@@ -85,13 +84,7 @@ _DONE_BY = {
 
 
 class Group(Record):
-    """A process group.
-
-    Attributes:
-        name: as the file names it; "" where it names none.
-        ranks: its global ranks; none where the file does not say.
-        size: how many ranks it has, None where the file does not say.
-    """
+    """A process group: its name in the file or "", its global ranks and size as far as known."""
 
     name: str
     ranks: tuple[int, ...]
@@ -101,19 +94,18 @@ class Group(Record):
 class Collectives(Arrays):
     """The communication operations of one file, c of them, by the start of their kernels.
 
-    A kernel that sends and receives may do several operations: then each of them is one, and they
-    have the same `row`. Coalesced collectives of the same sort and group are one.
+    A kernel that sends and receives may do several operations, which have the same `row`. Coalesced
+    collectives of the same sort and group are one.
 
     Attributes:
-        row: intp[c], the timeline's row of the kernel, whose start and end are the operation's.
-        operation: int8[c], an `Operation`.
-        group_index: int32[c], into `groups`.
-        sequence: int64[c], the number of the operation in its group, else ABSENT.
-        peer_rank: int64[c], the global rank that is sent to or received from, else ABSENT.
-        in_bytes, out_bytes: int64[c], what this rank gives and gets, else ABSENT; of sends and
-            receives both are the message.
-        operator_id: int64[c], event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
-        groups: the process groups.
+        row: [c], the timeline's row of the kernel, whose start and end are the operation's.
+        operation: an `Operation`.
+        group_index: into `groups`.
+        sequence: the number of the operation in its group, else ABSENT.
+        peer_rank: the global rank that is sent to or received from, else ABSENT.
+        in_bytes, out_bytes: what this rank gives and gets, else ABSENT; of sends and receives both
+            are the message.
+        operator_id: event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
     """
 
     row: NDArray[np.intp]
@@ -189,12 +181,12 @@ class _Operators:
         operation = _operations_of_names(messages.names)[name_index]
         unnamed = np.flatnonzero(name_index == ABSENT)
         operation[unnamed] = _operations_of_regions(trace, event_id[unnamed])
-        self.operation = operation  # int8[n]
-        self.group_index = messages.group_index[message_row]  # int32[n], into `Messages.groups`
+        self.operation = operation
+        self.group_index = messages.group_index[message_row]  # into `Messages.groups`
 
 
 def _single_launches(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
-    """int64[k], id of the call that launched just this kernel; ABSENT for none or a graph."""
+    """The call that launched just this kernel; ABSENT for none or a graph."""
     launch_id = timeline.launch_id[rows].copy()
     launched = np.flatnonzero(launch_id != ABSENT)
     is_replay = match_names(timeline.trace, launch_id[launched], is_graph_launch)
@@ -209,7 +201,6 @@ def _coalesced(
     by_kernel: NDArray[np.int8],
     trace: Trace,
 ) -> tuple[NDArray[np.intp], Int64Array]:
-    """The operations that were issued before the launch of the kernel that does them."""
     # An operator that launches nothing itself belongs to the next launch of communication on its
     # thread, unless that one is within an operator of its own. All of a launch are of one group.
     nesting = operators.nesting
@@ -249,7 +240,6 @@ def _can_do() -> NDArray[np.bool_]:
 def _operations_of_kernels(
     timeline: Timeline, rows: NDArray[np.intp], launch_id: Int64Array
 ) -> NDArray[np.int8]:
-    """int8[k], what kernels do by the regions around their launches, or else by their names."""
     trace = timeline.trace
     operation = np.full(len(rows), Operation.UNKNOWN, dtype=np.int8)
     launched = np.flatnonzero(launch_id != ABSENT)
@@ -278,12 +268,10 @@ def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
 
 
 def operation_of(name: str) -> Operation:
-    """Return the operation that an operator, an annotation or an argument names.
+    """The operation that an operator, an annotation or an argument names.
 
     >>> operation_of("_allgather_base").name, operation_of("c10d::alltoall_base_").name
     ('ALL_GATHER', 'ALL_TO_ALL')
-    >>> operation_of("nccl:coalesced").name
-    'UNKNOWN'
     """
     letters = re.sub("[^a-z2]", "", name.lower())
     known = _LETTERS | _LETTERS_OF_LIBRARY
@@ -347,8 +335,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _joined(timeline: Timeline, found: Collectives) -> Collectives:
-    """Coalesced collectives of one kernel as one for each operation and group; sizes added up."""
-    # They are ordered by start, row and issue.
+    # Coalesced collectives of one kernel as one for each operation and group, sizes added up.
     operation, row = found.operation, found.row
     alone = np.isin(operation, POINT_TO_POINT)
     own = np.where(alone, np.arange(len(row)), ABSENT)

@@ -53,11 +53,11 @@ class Awaited(Arrays):
     """Waits of each row of a timeline because of stream waits and peer copies.
 
     Attributes:
-        row: int64[m], the row of another stream that ended last of those, ABSENT without any.
-        is_inferred: bool[m], whether that is inferred from the times and not recorded.
-        is_peer_copy: bool[m], whether it was a copy between devices, without any wait.
-        after_unresolved_wait: bool[m], whether its stream waited for something else before it, that
-            neither the file nor the times tell.
+        row: [m], the row of another stream that ended last of those, else ABSENT.
+        is_inferred: whether that is inferred from the times and not recorded.
+        is_peer_copy: whether it was a copy between devices, without any wait.
+        after_unresolved_wait: whether its stream waited for something else before it, that neither
+            the file nor the times tell.
         any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
     """
 

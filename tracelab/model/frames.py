@@ -1,8 +1,7 @@
 """Python functions and operators of a trace, by their names.
 
-The profiler names a Python function ``train.py(12): step``, a built-in one
-``<built-in method item of Tensor object at 0x7f>`` and the call of a module
-``nn.Module: Linear_3``.
+The profiler names a Python function ``train.py(12): step``, a built-in one ``<built-in method item
+of Tensor object at 0x7f>`` and the call of a module ``nn.Module: Linear_3``.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range
 
 
 # Python frames outside the user's code: built-ins, PyTorch and the code that its compiler writes
-# (into files named by a hash), the interpreter's library, ours, and what works on arrays and images
-# for whoever calls it.
+# (into files named by a hash), the interpreter's library, ours, and arrays and images.
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|^Python GC$|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)torchinductor_[^/]+/|(?:^|/)([a-z2-7]{2})/c\1[a-z2-7]{49}\.py\("
@@ -46,15 +44,12 @@ _SPECIAL_METHOD = re.compile(
 _MODULE = re.compile(r"^nn\.Module: (?P<name>.+?)(?:_\d+)?$")
 _MODULE_FUNCTIONS = ("_wrapped_call_impl", "_call_impl")
 # The recorder's `hooks.py` and `script.py` stand around the program's own code.
-# A frame is of the profiler's own code, or of tracelab's recorder.
 is_profiler_frame = name_test(
     r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py\(\d+\): _(?:prepare|start)_trace$)"
     r"|(?:^|/)tracelab/record/(?:recorder|capture)\.py\("
 )
-# A frame is a call into autograd's engine.
 is_backward = name_test(r"^<built-in (?:method|function) run_backward\b")
-# What only waits for other threads; PyTorch's `parallel_apply` starts them itself.
-# A frame does nothing but wait for another thread.
+# PyTorch's `parallel_apply` starts the threads itself.
 is_thread_wait = name_test(
     r"^<built-in method (?:acquire|join) of _thread\.\w+ object"
     r"|^<built-in method get of _queue\.SimpleQueue object"
@@ -62,14 +57,11 @@ is_thread_wait = name_test(
     r"|(?:^|/)concurrent/futures/_base\.py\(\d+\): (?:result|exception|wait|as_completed)$"
     r"|(?:^|/)queue\.py\(\d+\): (?:get|put|join)$"
 )
-# A frame starts threads and waits until all of them have ended.
 starts_threads = name_test(r"(?:^|/)torch/nn/parallel/parallel_apply\.py\(\d+\): parallel_apply$")
-# Built-in functions in which a thread sleeps: it neither works nor needs the GIL.
-# A frame sleeps, until something happens or some time has passed.
+# A thread that sleeps neither works nor needs the GIL.
 is_sleep = name_test(r"^<built-in (?:method|function) (?:sleep|poll|select|epoll|kevent|accept)\b")
-# A function of this name is PyTorch's.
 is_of_torch = name_test(r"(?:^|/)torch/")
-# A frame stands around the function that the program called, by a name of its own.
+# Frames around the function that the program called, which they hide by a name of their own.
 is_wrapper = name_test(
     r"(?:^|/)torch/(?:"
     r"optim/optimizer\.py\(\d+\): (?:wrapper|_use_grad)"
@@ -136,39 +128,21 @@ def called_name(frame: str) -> str:
 
 
 def called_as_shown(frame: str) -> str:
-    """Return the report's name of a called frame: `called_name`, and a method's type.
-
-    The type is given of special methods, whose name alone says nothing.
-
-    >>> called_as_shown("<built-in method __new__ of type object at 0x7f53a8b46be0>")
-    'type.__new__'
-    >>> called_as_shown("<built-in method item of Tensor object at 0x7f>")
-    'item'
-    """
+    """The report's name of a called frame: `called_name`, with the type of special methods."""
     if match := _SPECIAL_METHOD.match(frame):
         return f"{match['type'].rpartition('.')[2]}.{match['name']}"
     return called_name(frame)
 
 
 def event_as_shown(name: str) -> str:
-    """Return the report's name of any event: a built-in function without its address.
-
-    >>> event_as_shown("<built-in method item of Tensor object at 0x7f>")
-    'item'
-    >>> event_as_shown("train.py(12): step"), event_as_shown("aten::item")
-    ('train.py(12): step', 'aten::item')
-    """
+    """The report's name of any event: a built-in function without its address."""
     return called_as_shown(name) if is_built_in(name) else name
 
 
 def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
-    """Return the Python operation without a call, from the operator that it runs.
+    """The report's name of what Python runs without a call, and its name in the source.
 
-    Returns what to call it, and the name under which the source is searched; twice None for an
-    operator that Python calls by a name.
-
-    >>> operator_as_call("aten::item"), operator_as_call("aten::mm")
-    (('item', '__float__'), (None, None))
+    Twice None for an operator that Python calls by a name.
     """
     return _WITHOUT_NAME.get(operator, (None, None))
 
@@ -189,13 +163,7 @@ def is_program_frame(name: str) -> bool:
 def is_own_frame(files: Collection[str], name: str) -> bool:
     """Return True if a frame outside PyTorch is of the program, not of a library that it uses.
 
-    `files`: the source files of the program, where the recording stored them.
-
-    >>> is_own_frame((), "train.py(12): step"), is_own_frame((), "timm/layers/mlp.py(40): forward")
-    (True, False)
-    >>> files = ("train.py", "timm/layers/mlp.py")
-    >>> is_own_frame(files, "timm/layers/mlp.py(40): forward"), is_own_frame(files, "x/y.py(1): f")
-    (True, False)
+    `files` are the source files of the program, where the recording stored them.
     """
     if not files:
         return _PACKAGE_FRAME.search(name) is None
@@ -224,18 +192,9 @@ def is_module_call(name: str) -> bool:
     return name.startswith("nn.Module:") or called_name(name) in _MODULE_FUNCTIONS
 
 
-def is_optimizer_step(name: str) -> bool:
-    """Return True if an annotation is a step of an optimizer.
-
-    >>> is_optimizer_step("Optimizer.step#AdamW.step")
-    True
-    """
-    return name.startswith("Optimizer.step#")
-
-
-def is_parallel_forward(name: str) -> bool:
-    """True if an annotation is the forward pass of `nn.DataParallel`, which starts threads."""
-    return name == "DataParallel.forward"
+is_optimizer_step = name_test(r"^Optimizer\.step#")
+# The forward pass of `nn.DataParallel`, which starts threads.
+is_parallel_forward = name_test(r"^DataParallel\.forward$")
 
 
 def is_source_function(name: str) -> bool:
@@ -247,13 +206,7 @@ def is_source_function(name: str) -> bool:
     return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
 
 
-def is_engine_operator(name: str) -> bool:
-    """Return True if an operator is autograd's engine at work.
-
-    >>> is_engine_operator("autograd::engine::evaluate_function: MulBackward0")
-    True
-    """
-    return name.startswith("autograd::engine::")
+is_engine_operator = name_test(r"^autograd::engine::")
 
 
 def is_autograd_node(name: str) -> bool:
@@ -267,10 +220,5 @@ def is_autograd_node(name: str) -> bool:
     return is_engine_operator(name) or _OLD_NODE.fullmatch(name) is not None
 
 
-def is_tensor_operator(name: str) -> bool:
-    """Return True if an operator is one of PyTorch's tensor library, which call one another.
-
-    >>> is_tensor_operator("aten::mm")
-    True
-    """
-    return name.startswith("aten::")
+# Operators of the tensor library, which call one another.
+is_tensor_operator = name_test(r"^aten::")

@@ -1,7 +1,7 @@
 """Dependency graph: edges between the host's calls and the GPU's activities.
 
 The nodes are event ids. An edge that would run against time is left out and counted, so the graph
-is acyclic. `window_graph` gives one window as a plain `networkx.DiGraph`.
+is acyclic.
 """
 
 from __future__ import annotations
@@ -44,13 +44,7 @@ class EdgeKind(IntEnum):
 
 
 class EventLinks(Record):
-    """Counts of stream waits with a known source.
-
-    Attributes:
-        exact: the file names the event record.
-        inferred: the file does not, but the times show what the wait delayed, and until when.
-        unresolved: neither does: the wait delayed nothing, or nothing matches.
-    """
+    """Counts of stream waits with a known source, recorded or inferred, and of others."""
 
     exact: int
     inferred: int
@@ -60,13 +54,8 @@ class EventLinks(Record):
 class Graph(Arrays):
     """The dependencies of a whole file.
 
-    Attributes:
-        host: the host side, and through it the timeline.
-        source_id, target_id: int64[e], event ids.
-        kind: int8[e], an `EdgeKind`.
-        binding: what each activity waited for.
-        links: how many stream waits are resolved.
-        against_time: edges left out because they would run backwards.
+    Edges [e] lead from `source_id` to `target_id` (event ids); `kind` is an `EdgeKind`, `links`
+    says how many stream waits are resolved, `against_time` how many edges were left out.
     """
 
     host: Host
@@ -162,8 +151,7 @@ def _run_forward(
 ) -> NDArray[np.bool_]:
     """bool[e], which edges respect time."""
     # Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a
-    # rank: waits, calls, activities, then the order of the stream or the thread. Every edge must
-    # lead to a later node.
+    # rank: waits, calls, activities, then the order of the stream or the thread.
     trace = host.timeline.trace
     start_ns, end_ns = trace.start_ns, trace.end_ns
     is_wait = pure_waits(host)
@@ -195,19 +183,19 @@ Edges = tuple[Int64Array, Int64Array]
 
 
 def launch_edges(timeline: Timeline) -> Edges:
-    """Return the edges from each call to the activities that it launched."""
+    """Edges from each call to the activities that it launched."""
     launched = timeline.launch_id != ABSENT
     return timeline.launch_id[launched], timeline.event_id[launched]
 
 
 def stream_edges(timeline: Timeline) -> Edges:
-    """Return the edges from each activity to the next one of its stream."""
+    """Edges from each activity to the next one of its stream."""
     same = timeline.stream_index[1:] == timeline.stream_index[:-1]
     return timeline.event_id[:-1][same], timeline.event_id[1:][same]
 
 
 def host_edges(host: Host) -> Edges:
-    """Each call of a thread follows the one before; one that runs inside another follows that.
+    """Edges from each call of a thread to the next; one that runs inside another follows that.
 
     What runs inside a pure wait is a part of it: the wait is over at its end, not before.
     """
@@ -233,7 +221,7 @@ def host_edges(host: Host) -> Edges:
 
 
 def sync_edges(host: Host, queues: StreamQueues) -> Edges:
-    """Return the edges from the activities that a blocking call waited for to what came after."""
+    """Edges from the activities that a blocking call waited for to what came after."""
     waited, waiting = _pure_wait_edges(host, queues)
     copied, after = _copy_edges(host)
     return np.concatenate((waited, copied)), np.concatenate((waiting, after))
@@ -248,9 +236,9 @@ def pure_waits(host: Host) -> NDArray[np.bool_]:
 
 
 def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int64Array:
-    """int64[k], ns, how long calls that only wait took to return after the wait had ended.
+    """[k], how long calls that only wait took to return after the wait had ended.
 
-    `source_id` and `target_id` (int64[e], event ids) are activities, and what came only after them.
+    Sources are activities, targets what came only after them: event ids.
     """
     trace = host.timeline.trace
     end_ns = np.full(len(trace), ABSENT, dtype=np.int64)
@@ -260,7 +248,6 @@ def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int6
 
 
 def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
-    """Return the edges to calls that only wait, from the activities they waited for."""
     timeline, blocking = host.timeline, host.blocking_calls
     trace = timeline.trace
     is_wait = np.isin(blocking.kind, RETURNS_WHEN_DONE)
@@ -309,10 +296,9 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
 def _recorded_by(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Return the awaited rows of blocking calls with a known record and no stream: intp[k]."""
+    """The awaited rows of blocking calls with a known record and no stream, else ABSENT."""
     # It is of the stream that the recording thread gave work to last, if that had ended when the
     # call returned; unless the call returned just after what another stream had been given by then.
-    # ABSENT where neither is known.
     if not len(call_id):
         return np.zeros(0, dtype=np.intp)
     start_ns = timeline.trace.start_ns
@@ -332,9 +318,8 @@ def _recorded_by(
 def _ended_last_during(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, given_before_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """Return the awaited rows of blocking calls that name no stream: intp[k], else ABSENT."""
-    # Of the last activities that each stream had been given before a time (int64[k], ns), the one
-    # that ended last during the call.
+    # Of the last activities that each stream had been given before a time, the row of the one that
+    # ended last during the call; else ABSENT.
     start_ns, end_ns = timeline.trace.start_ns[call_id], timeline.trace.end_ns[call_id]
     last_row = np.full(len(call_id), ABSENT, dtype=np.intp)
     last_end_ns = start_ns.copy()

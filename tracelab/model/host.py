@@ -49,8 +49,7 @@ _LOADS = re.compile(
     re.IGNORECASE,
 )
 # What makes samples or batches without a data loader around it. Some of these names are used for
-# work on the GPU as well, so what launches any, or runs inside a module, does not count; nor does
-# what takes less than 0.1 ms, which only looks something up in bundled traces.
+# work on the GPU as well: those do not count, nor what takes less than 0.1 ms (it looks things up).
 _PREPARES = re.compile(r"\): (\w*collate\w*|__getitems?__|preprocess\w*)$")
 _OF_LIBRARIES = re.compile(
     r"(^|/)(albumentations|datasets|PIL|tokenizers|torchaudio|torchvision/(datasets|io|transforms)"
@@ -71,10 +70,10 @@ class ThreadState(Record):
         blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
         profiler: it was in the profiler's own code, or in that of tracelab's recorder.
         input: it loaded data, in a data loader or without one.
-        recorded: it was in anything that is no wait for another thread: a call, an operator, a
-            Python function, a data loader.
+        recorded: it was in a call, an operator, a Python function or a data loader, and waited for
+            no thread.
         waiting: it waited for another thread of its process: in a lock, a join, a queue.
-        annotated: it was in a region that somebody named, a step for one, whatever it did there.
+        annotated: it was in a region that somebody named.
     """
 
     blocked: Intervals
@@ -97,7 +96,7 @@ def find_thread_states(
     profiler_calls: Mapping[int, Intervals],
     loading_id: NDArray[np.intp],
 ) -> dict[int, ThreadState]:
-    """Per thread that ran the program: index into `Trace.threads` to its state."""
+    """Per thread that ran the program (index into `Trace.threads`) its state."""
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     is_region = trace.category[events] == Category.ANNOTATION
     is_input = np.isin(events, loading_id)
@@ -136,7 +135,7 @@ def thread_waits(trace: Trace) -> NDArray[np.intp]:
 
 
 def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
-    """Event ids of the regions and functions, with a data loader or without, that loaded data."""
+    """Event ids of the regions and functions that loaded data."""
     trace = timeline.trace
     event_id = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     loads = event_id[match_names(trace, event_id, _LOADS.search)]
@@ -144,13 +143,7 @@ def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
 
 
 def is_in_launching_thread(name: str) -> bool:
-    """Return True if a region that loads data does it in the thread that waits for it.
-
-    >>> is_in_launching_thread("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
-    True
-    >>> is_in_launching_thread("train.py(12): collate_images")
-    True
-    """
+    """Return True if a region that loads data does it in the thread that waits for it."""
     return any(mark in name for mark in _IN_THREAD) or _prepares(name)
 
 
@@ -160,7 +153,6 @@ def _prepares(name: str) -> bool:
 
 
 def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
-    """Event ids of the functions that prepare data on the host alone."""
     trace = timeline.trace
     function_id = trace.of_category(Category.PYTHON)
     prepares = function_id[trace.duration_ns[function_id] >= _MIN_PREPARATION_NS]
@@ -182,12 +174,7 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
 
 
 class _Together:
-    """Intervals in which any of some threads did something; any one thread can be left out.
-
-    Attributes:
-        any_thread: when at least one did it.
-        alone: index of a thread to when it alone did it, where there is such time.
-    """
+    """Intervals in which any of some threads did something, or one of them alone."""
 
     def __init__(self, doing: Mapping[int, Intervals]) -> None:
         sizes = [len(intervals) for intervals in doing.values()]
@@ -196,8 +183,7 @@ class _Together:
         moment_ns = np.concatenate(bounds) if doing else np.zeros(0, dtype=np.int64)
         order = np.argsort(moment_ns, kind="stable")
         start_ns, end_ns = moment_ns[order][:-1], moment_ns[order][1:]
-        # From each moment on: how many threads, and the sum of their indexes, which is the index
-        # of a thread that is alone.
+        # From each moment on: how many threads, and the sum of their indexes, or the only one's.
         count = np.cumsum(np.repeat((1, -1), len(thread))[order])[:-1]
         index_sum = np.cumsum(np.concatenate((thread, -thread))[order])[:-1]
         self.any_thread = union(start_ns[count > 0], end_ns[count > 0])
@@ -207,7 +193,7 @@ class _Together:
         }
 
     def exclude(self, thread: int, within: Intervals) -> Intervals:
-        """Return the intervals of this time in which any other thread did it."""
+        """The intervals of this time in which any other thread did it."""
         if not len(self.any_thread):
             return _NEVER
         return subtract(intersect(within, self.any_thread), self.alone.get(thread, _NEVER))
@@ -224,7 +210,7 @@ class Doing(IntEnum):
 def work_at(
     timeline: Timeline, thread_index: NDArray[np.integer], moments_ns: Int64Array
 ) -> NDArray[np.int8]:
-    """int8[k], of `Doing`: whether threads (int[k]) were launching at moments (int64[k], ns).
+    """int8[k], of `Doing`: whether threads were launching at moments.
 
     A thread launches in an operator that launches something and in PyTorch's own functions, though
     these look through all parameters first. It does other work in any other function.
@@ -247,21 +233,13 @@ def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
 
 
 def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
-    """bool[n], during which calls their thread launched something."""
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
     launch: NDArray[np.bool_] = counts_inside(timeline.trace, calls.event_id, launch_id) > 0
     return launch
 
 
 class Host(Record, eq=False, dict=True):
-    """The host side of a timeline.
-
-    Attributes:
-        timeline: whose host it is.
-        blocking_calls: the calls that returned only when GPU work had finished.
-        stalled_calls: the calls that another thread's allocation stalled.
-        profiler_calls: per thread, as an index into `Trace.threads`, when it was in the profiler.
-    """
+    """The host side of a timeline; `profiler_calls` says when each thread was in the profiler."""
 
     timeline: Timeline
     blocking_calls: BlockingCalls
@@ -270,7 +248,7 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def launched_ns(self) -> Int64Array:
-        """int64[n], ns, per event when it got to launch, if it is a call that launches.
+        """[n], per event when it got to launch, if it is a call that launches.
 
         That is its start, or its end where another thread's allocation stalled it till then.
         """
@@ -280,10 +258,9 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def is_staged(self) -> NDArray[np.bool_]:
-        """bool[m], which rows are copies that the driver makes step by step, as of pageable memory.
+        """[m], which rows are copies that the driver makes step by step, as of pageable memory.
 
-        It first brings the memory to the GPU's reach; the call blocks, or has returned up to 0.7 ms
-        before the copy begins.
+        The call blocks, or has returned up to 0.7 ms before the copy begins.
         """
         calls = self.blocking_calls
         copy_call_id = calls.event_id[calls.kind == Blocking.COPY]
@@ -291,7 +268,7 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def starts_in_its_call(self) -> NDArray[np.bool_]:
-        """bool[m], which rows started while a call ran that did nothing but launch them."""
+        """[m], which rows started while a call ran that did nothing but launch them."""
         timeline = self.timeline
         starts_in_call: NDArray[np.bool_] = timeline.launch_id != ABSENT
         starts_in_call &= timeline.start_ns < timeline.trace.end_ns[timeline.launch_id]
@@ -299,12 +276,12 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def loading_id(self) -> NDArray[np.intp]:
-        """intp[k], event ids of the regions and functions in which a thread loaded data."""
+        """Event ids of the regions and functions in which a thread loaded data."""
         return read_only(loading_regions(self.timeline))
 
     @cached_property
     def states(self) -> Mapping[int, ThreadState]:
-        """Per thread that ran the program: index into `Trace.threads` to its state."""
+        """Per thread that ran the program (index into `Trace.threads`) its state."""
         return MappingProxyType(
             find_thread_states(
                 self.timeline.trace,
@@ -317,7 +294,7 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def is_launching(self) -> NDArray[np.bool_]:
-        """bool[threads + 1], which threads put work on a GPU; the last stands for ABSENT."""
+        """[threads + 1], which threads put work on a GPU; the last stands for ABSENT."""
         trace, launch_id = self.timeline.trace, self.timeline.launch_id
         is_launching = np.zeros(len(trace.threads) + 1, dtype=np.bool_)
         is_launching[trace.thread_index[launch_id[launch_id != ABSENT]]] = True
@@ -330,7 +307,6 @@ class Host(Record, eq=False, dict=True):
 
     @cached_property
     def _together(self) -> tuple[_Together, ...]:
-        """Each of the states for all launching threads; others, a logger's, delay no launch."""
         states = {x: state for x, state in self.states.items() if x in self.launching_threads}
         return tuple(
             _Together({thread: getattr(state, field.name) for thread, state in states.items()})
@@ -343,7 +319,7 @@ class Host(Record, eq=False, dict=True):
         return ThreadState(*(x.any_thread for x in self._together))
 
     def other_threads(self, thread: int, within: Intervals) -> ThreadState:
-        """Return the joint state, within some time, of all launching threads except one."""
+        """The joint state, within some time, of all launching threads except one."""
         if self.launching_threads <= {thread}:
             return NOTHING_RECORDED
         return ThreadState(*(x.exclude(thread, within) for x in self._together))

@@ -26,8 +26,7 @@ class Kind(IntEnum):
 
 # One alternative per library. Each must begin where a word or a part of one begins, so that "hip",
 # "sync" or "reduce" inside another name is never enough; a digit may stand before it, because names
-# that were not demangled have the length of each part there. Which real kernel each one was written
-# for stands in the tests.
+# that were not demangled have the length of each part there. The tests have a kernel for each.
 _COMM = re.compile(
     r"""
     (?<![A-Za-z])(?:
@@ -61,15 +60,13 @@ _COMPUTE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-# What the driver runs for nodes of CUDA graphs that copy within a device, or set memory:
-# "memcpy32_post", "memcpy128", "memset32". The same calls outside of graphs are no kernels.
+# Kernels of the driver for nodes of CUDA graphs; the same calls outside of graphs are no kernels.
 is_copy_kernel = name_test(r"^memcpy\d+(?:_|$)")
 is_memset_kernel = name_test(r"^memset\d+(?:_|$)")
 
 
 # "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". An A is for an array
-# in the device's memory. Intel's "Memcpy M2D" has an M for the user's own host memory, an H for the
-# driver's.
+# in the device's memory. Intel has an M for the user's own host memory, an H for the driver's.
 _DIRECTION = re.compile(
     r"""
     (?P<h2d> Hto[DA] | HostToDevice | (?<=^Memcpy\ )[MH]2D )
@@ -104,13 +101,7 @@ CommTest = Callable[[str], bool]
 
 
 def comm_test(patterns: Iterable[str] = ()) -> CommTest:
-    """A test that says whether a kernel of this name is communication.
-
-    Args:
-        patterns: further regular expressions, searched in the name.
-
-    Raises:
-        UsageError: a pattern is not a valid regular expression.
+    """A test that says whether a kernel of this name is communication, or has such a pattern.
 
     >>> is_comm = comm_test(["^my_ring"])
     >>> is_comm("ncclDevKernel_AllReduce"), is_comm("my_ring_step"), is_comm("hip_sync_kernel")
@@ -135,7 +126,7 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
 
 
 def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
-    """The `Kind` of each of these GPU activities (intp[n], event ids): int8[n]."""
+    """The `Kind` of each of these GPU activities: int8[n]."""
     category = trace.category[events]
     kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)
     kinds[category == Category.MEMCPY] = Kind.COPY
@@ -178,19 +169,7 @@ def copy_direction(name: str) -> str:
     return (match and match.lastgroup) or ""
 
 
-def is_peer_copy(name: str) -> bool:
-    """Return True if a copy is one between two devices, as CUPTI names it.
-
-    >>> is_peer_copy("Memcpy PtoP (Device -> Device)"), is_peer_copy("Memcpy DtoD")
-    (True, False)
-    """
-    return name.startswith("Memcpy PtoP")
-
-
-def copies_pageable_memory(name: str) -> bool:
-    """Return True if one side of a copy is pageable host memory: then the call waits for the copy.
-
-    >>> copies_pageable_memory("Memcpy HtoD (Pageable -> Device)")
-    True
-    """
-    return "Pageable" in name
+# A copy between two devices, as CUPTI names it.
+is_peer_copy = name_test(r"^Memcpy PtoP")
+# One side of a copy is pageable host memory: the call waits for the copy.
+copies_pageable_memory = name_test("Pageable")

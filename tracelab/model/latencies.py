@@ -1,7 +1,7 @@
 """Latencies of starts: the one place that defines the typical and the unusual ones.
 
-All of it was measured on the bundled captures of H200s; ``docs/evidence/latencies.md`` has the
-table of each GPU, and ``python tests/benchmarks/latencies.py`` measures it again.
+Measured on the bundled captures of H200s: ``docs/evidence/latencies.md`` has the table of each GPU,
+and ``python tests/benchmarks/latencies.py`` measures it again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ MAX_SILENCE_NS = 1_000_000
 # without Python's stacks. A longer time between them is somebody else's.
 MAX_STEP_CALL_NS = 500_000
 
-# From the return of the call that replays a graph to its first node, where nothing else makes that
-# wait: 5.9 to 6.1 us on H200 (launches_graph), three times what a kernel takes.
+# To the first node of a graph: 5.9 to 6.1 us on H200 (launches_graph), three times a kernel's.
 REPLAY_START_NS = 6_000
 
-# Starts from which a trace's own median counts, as long as it needs no explanation itself: where
-# more than half of the starts do, events are missing.
+# From so many starts on a trace's own median counts; if it needs an explanation itself, events are
+# missing.
 MIN_STARTS = 20
 
 
@@ -65,11 +64,8 @@ class Since(IntEnum):
 class Latency(Record):
     """One latency, and its median in the captures of H200s.
 
-    Attributes:
-        since: what it is counted from.
-        previous: the kind of the activity before, None unless it is counted from its end.
-        kind: the kind of what starts, None for a blocking call and for any node of a graph.
-        typical_ns: the median, ns.
+    `previous` is None unless it is counted from the end of the activity before, and `kind` of a
+    blocking call and any node of a graph.
     """
 
     since: Since
@@ -78,8 +74,7 @@ class Latency(Record):
     typical_ns: int
 
 
-# Medians, ns, by the kind of what starts: compute, communication, a copy, a memset. A line for each
-# kind of the activity before.
+# By the kind of what starts; a line for each kind of the activity before.
 _AFTER_PREVIOUS_NS = (
     (1_600, 1_376, 3_329, 1_536),
     (1_728, 8_544, 1_728, 8_031),
@@ -122,10 +117,7 @@ def event_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
 class Latencies(Arrays):
     """Typical latencies of one trace, in the order of `LATENCIES`.
 
-    Attributes:
-        typical_ns: int64[l], ns: the trace's own median where it counts, else that of the captures.
-        is_own: bool[l], whether it is the trace's own.
-        start_count: int64[l], how many starts the trace has of each.
+    They are the trace's own medians (`is_own`) where these count, else those of the captures.
     """
 
     typical_ns: Int64Array
@@ -134,7 +126,7 @@ class Latencies(Arrays):
 
 
 def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -> Latencies:
-    """The typical latencies of a trace, of starts (intp[k], index into `LATENCIES`; int64[k], ns).
+    """The typical latencies of a trace, of starts by their index into `LATENCIES`.
 
     The slow reference model is ``tests/reference/binding.py``.
     """

@@ -21,10 +21,7 @@ def map_names(
     value_of: Callable[[str], int | None],
     dtype: type[_Number],
 ) -> NDArray[_Number]:
-    """dtype[k], the values of the names of these events (event ids); ABSENT for None.
-
-    The value of each name is worked out once, however many events have it.
-    """
+    """The values of the names of these events ([k]), each worked out once; ABSENT for None."""
     name_index = trace.name_index[events]
     values = np.zeros(len(trace.strings), dtype=dtype)
     values[name_index] = 1
@@ -38,7 +35,7 @@ def map_names(
 def match_names(
     trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
 ) -> NDArray[np.bool_]:
-    """bool[k], which of these events (event ids) have a name that passes a test."""
+    """[k], which of these events have a name that passes a test."""
     return map_names(trace, events, lambda name: bool(test(name)), np.bool_)
 
 
@@ -122,14 +119,8 @@ def last_in_group(
 ) -> NDArray[np.intp]:
     """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
-    Returns intp[queries], indexes of entries, ABSENT without one.
-
-    Args:
-        group: int[entries], ascending.
-        key: int64[entries], ascending within each group.
-        query_group: int[queries], in any order; ABSENT for no group.
-        query_key: int64[queries].
-        side: as in `numpy.searchsorted`.
+    Returns [queries], indexes of entries, ABSENT without one. Groups are ascending, and keys within
+    each group; queries come in any order, ABSENT for no group.
 
     >>> group, key = np.array([0, 0, 0, 1]), np.array([10, 20, 30, 5])
     >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10])).tolist()
@@ -152,14 +143,9 @@ def search_ranges(
     query_key: Int64Array,
     side: Literal["left", "right"] = "left",
 ) -> NDArray[np.intp]:
-    """Do what `numpy.searchsorted` does, for each query in a range of its own: intp[queries].
+    """Do what `numpy.searchsorted` does, for each query in a range ``[first, end)`` of its own.
 
-    Args:
-        key: int64[entries], ascending within each range.
-        first: intp[queries], where the range of each query begins; the result where it is empty.
-        end: intp[queries], where it ends.
-        query_key: int64[queries].
-        side: as there.
+    Keys are ascending within each range; of an empty range the result is its beginning.
     """
     comes_before = np.less if side == "left" else np.less_equal
     low, high = first.copy(), end.copy()
@@ -176,7 +162,7 @@ def search_ranges(
 def first_around(
     start_ns: Int64Array, end_ns: Int64Array, moments_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """intp[k], the first of some intervals, in their order, around each moment, else ABSENT."""
+    """The first of some intervals, in their order, around each moment, else ABSENT: [k]."""
     by_time = np.argsort(moments_ns, kind="stable")
     first, end = np.searchsorted(moments_ns, (start_ns, end_ns), sorter=by_time)
     # The moments in an interval are two runs of 2^level, which may overlap; a run is two halves.
@@ -197,7 +183,7 @@ def first_around(
 def counts_inside(
     trace: Trace, regions: NDArray[np.integer[Any]], events: NDArray[np.integer[Any]]
 ) -> NDArray[np.intp]:
-    """intp[regions], how many of some host events begin in each region, on its thread."""
+    """[regions], how many of some host events begin in each region, on its thread."""
     moments_ns = np.concatenate((trace.start_ns[regions], trace.end_ns[regions]))
     first, end = np.split(counts_before(trace, events, np.tile(regions, 2), moments_ns), 2)
     return end - first
@@ -210,7 +196,7 @@ def counts_before(
     moments_ns: Int64Array,
     side: Literal["left", "right"] = "left",
 ) -> NDArray[np.intp]:
-    """intp[others], how many of some host events the thread of each other begins before a moment.
+    """[others], how many of some host events the thread of each other begins before a moment.
 
     With the side "right" those that it begins at that moment count, too.
     """
@@ -224,7 +210,7 @@ def counts_before(
 
 
 def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
-    """The latest end so far within its group (ascending, from 0 on), of each entry: int64[k], ns.
+    """The latest end so far within its group (ascending, from 0 on), of each entry: [k].
 
     >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
     [30, 50, 50, 20]
@@ -246,7 +232,7 @@ class ByCorrelation:
         self.event_id = read_only(events[first])
 
     def find(self, correlation: Int64Array) -> NDArray[np.intp]:
-        """intp[k], event ids, ABSENT without one."""
+        """Event ids, ABSENT without one."""
         if not len(self.event_id):
             return np.full(len(correlation), ABSENT, dtype=np.intp)
         index = np.searchsorted(self._correlation, correlation)

@@ -1,6 +1,6 @@
 """Losses: all ways in which a part of a file fails to reach the figures, and its names in the file.
 
-The names come from the file: there may be many, and they may be long, or anything at all.
+There may be many names, and they may be long, or anything at all.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LossName(Record):
 
 
 def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
-    """Return the ten most frequent names of each such loss of a trace, most frequent first."""
+    """The ten most frequent names of each such loss of a trace, most frequent first."""
     return tuple(
         LossName(loss, _cut(name), count, *_measure_gpu_time(trace, loss, name))
         for loss, names in trace.loss_names.items()
@@ -100,16 +100,8 @@ def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
 def attempt(failures: list[LossName], part: str, make: Callable[[], _Part]) -> _Part | None:
     """Make a part of the analysis; None if a bug prevents it, which is added to the failures.
 
-    An error that is raised on purpose is no failure.
-
-    Args:
-        failures: what failed so far.
-        part: the key of a table, the id of a rule, "replay", ...
-        make: makes it.
-
-    >>> failures = []
-    >>> attempt(failures, "kernels", lambda: 1 // 0) is None, failures[0].name[:26]
-    (True, 'kernels: ZeroDivisionError')
+    An error that is raised on purpose is no failure. `part` is the key of a table, the id of a
+    rule, "replay", ...
     """
     try:
         return make()
@@ -130,12 +122,7 @@ def place_of(error: Exception) -> str:
 
 
 def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:
-    """The names of several files together, of each loss the ten most frequent; no devices.
-
-    >>> one = LossName("unknown_waits", "sync_7", 2)
-    >>> merged_loss_names([one, one])[0].count
-    4
-    """
+    """The names of several files together, of each loss the ten most frequent; no devices."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     gpu_ns: Counter[tuple[str, str]] = Counter()
     for x in names:
@@ -165,7 +152,6 @@ def _most_frequent(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _measure_gpu_time(trace: Trace, loss: str, name: str) -> tuple[tuple[int, ...], int]:
-    """On which devices something of this name ran, and how long, ns."""
     if loss == "unknown_categories":
         of_name = trace.unknown_gpu_ns.get(name, {})
         return tuple(sorted(of_name)), sum(of_name.values())

@@ -1,7 +1,6 @@
 """Host calls whose GPU work is not in the file, or not all of it: records that were lost.
 
-A profiler that runs out of buffers, a full disk or a script that filters a file leave the calls
-and take the work. Read as it is, such a file shows a GPU that is idle where it was busy.
+Read as it is, such a file shows a GPU that is idle where it was busy.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ class LostWork(Arrays):
     """The calls that put work on the GPU, and which of them lost it.
 
     Attributes:
-        call_id: int64[k], event ids of all calls that launch, by start.
-        kind: int8[k], index into `KINDS`, the losses that count them.
-        is_lost: bool[k], whose work is not in the file, or not all of it.
+        call_id: [k], all calls that launch, by start.
+        kind: index into `KINDS`, the losses that count them.
+        is_lost: whose work is not in the file, or not all of it.
     """
 
     call_id: Int64Array
@@ -58,7 +57,7 @@ class LostWork(Arrays):
     is_lost: NDArray[np.bool_]
 
     def counts(self) -> dict[str, int]:
-        """Count the calls that lost their work, by the name of the loss."""
+        """The calls that lost their work, by the name of the loss."""
         counts = np.bincount(self.kind[self.is_lost], minlength=len(KINDS)).tolist()
         return dict(zip(KINDS, counts, strict=True))
 
@@ -91,9 +90,9 @@ def find_lost_work(timeline: Activities) -> LostWork:
 def missing_work(
     timeline: Activities, lost: LostWork, left_out: Sequence[Step]
 ) -> tuple[str, bool]:
-    """Tell how much work is missing, without that of steps that are left out.
+    """The missing work in words, as "8 of 10 graph replays", and if the figures are wrong by it.
 
-    Returns in words, as "8 of 10 graph replays", or ""; and True if the figures are wrong by it.
+    That of steps that are left out does not count.
     """
     is_used = ~np.isin(lost.call_id, _calls_within(timeline.trace, lost.call_id, left_out))
     words: list[str] = []
@@ -123,7 +122,7 @@ def _calls_within(trace: Trace, calls: Int64Array, steps: Sequence[Step]) -> Int
 
 
 def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which calls put something on the GPU; a graph may hold no more than events."""
+    """[k], which calls put something on the GPU; a graph may hold no more than events."""
     trace = timeline.trace
     nodes = trace.of_category(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
     on_gpu = np.concatenate((trace.correlation[timeline.event_id], trace.correlation[nodes]))
@@ -131,8 +130,7 @@ def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.b
 
 
 def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which calls were captured into a CUDA graph, and so launched nothing."""
-    # By the thread that was capturing, and by others meanwhile, as autograd's.
+    """[k], which calls were captured into a CUDA graph, by their thread or meanwhile by others."""
     trace = timeline.trace
     if not len(calls):
         return np.zeros(0, dtype=np.bool_)
@@ -153,8 +151,6 @@ def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bo
 
 
 class _Replay(Record):
-    """Recorded part of one replay, by start: names and streams as numbers, and times, ns."""
-
     launch_id: int
     node: Int64Array
     run_ns: int

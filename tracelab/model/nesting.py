@@ -18,13 +18,8 @@ from tracelab.model.trace import ABSENT, Trace
 class Nesting:
     """Events as trees, one forest for each thread: every entry knows the one that encloses it.
 
-    An `index` in this class is a position among the entries.
-
-    Attributes:
-        event_id: int64[n], event ids by thread, start, longest first.
-        start_ns, end_ns: int64[n], ns.
-        thread_index: int32[n], index into `Trace.threads`.
-        parent_index: int64[n], index of the nearest enclosing entry, else ABSENT.
+    An `index` in this class is a position among the entries, `parent_index` ([n]) that of the
+    nearest enclosing entry. They are ordered by thread, start, longest first.
     """
 
     def __init__(self, trace: Trace, events: NDArray[np.integer[Any]]) -> None:
@@ -40,24 +35,24 @@ class Nesting:
         self.parent_index = read_only(self._parents())
 
     def innermost(self, events: Int64Array) -> Int64Array:
-        """int64[k], the innermost entry around each event on its own thread, else ABSENT."""
+        """The innermost entry around each event on its own thread, else ABSENT."""
         return self.innermost_on(self._trace.thread_index[events], events)
 
     def innermost_on(
         self, threads: NDArray[np.integer[Any]] | int, events: Int64Array
     ) -> Int64Array:
-        """int64[k], the innermost entry of a thread around each event's time, else ABSENT."""
+        """The innermost entry of a thread around each event's time, else ABSENT."""
         index = self.begun_of(threads, self._trace.start_ns[events])
         return self._reaching(index, self._trace.end_ns[events])
 
     def innermost_of(self, threads: NDArray[np.integer[Any]], moments_ns: Int64Array) -> Int64Array:
-        """int64[k], the innermost entry of a thread at each moment (in any order), else ABSENT."""
+        """The innermost entry of a thread at each moment (in any order), else ABSENT."""
         return self._reaching(self.begun_of(threads, moments_ns), moments_ns + 1)
 
     def begun_of(
         self, threads: NDArray[np.integer[Any]] | int, moments_ns: Int64Array
     ) -> Int64Array:
-        """int64[k], the entry of a thread that began last by each moment, else ABSENT."""
+        """The entry of a thread that began last by each moment, else ABSENT."""
         starts_ns, entry_key = self._order_by_thread
         key = np.asarray(threads, dtype=np.int64) * (len(starts_ns) + 1)
         key = key + np.searchsorted(starts_ns, moments_ns, side="right")
@@ -67,12 +62,12 @@ class Nesting:
 
     @cached_property
     def _order_by_thread(self) -> tuple[Int64Array, Int64Array]:
-        """All starts, and a number for each entry that orders by thread and then by start."""
+        # All starts, and a number for each entry that orders by thread and then by start.
         moments_ns, rank = np.unique(self.start_ns, return_inverse=True)
         return moments_ns, self.thread_index.astype(np.int64) * (len(moments_ns) + 1) + rank + 1
 
     def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], the innermost entry of a thread at each moment (ascending), else ABSENT.
+        """The innermost entry of a thread at each moment (ascending), else ABSENT.
 
         Where entries overlap without one enclosing the other, the one that began last.
         """
@@ -108,7 +103,7 @@ class Nesting:
         return by_parent[positions]
 
     def holding(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """bool[n], which entries are chosen (bool[n]), or hold one that is."""
+        """[n], which entries are chosen ([n]), or hold one that is."""
         holds, index = chosen.copy(), np.flatnonzero(chosen)
         while len(index):
             index = np.unique(self.parent_index[index])
@@ -117,7 +112,7 @@ class Nesting:
         return holds
 
     def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
-        """int64[k], of each entry and those around it the innermost chosen one, else ABSENT."""
+        """The innermost chosen one of each entry and those around it, else ABSENT."""
         around = index.copy()
         open_ = np.flatnonzero(around != ABSENT)
         while len(open_):
@@ -127,18 +122,18 @@ class Nesting:
         return around
 
     def names(self, index: Int64Array) -> Int64Array:
-        """int64[k], the name of each entry, as an index into `Trace.strings`; ABSENT stays."""
+        """The name of each entry, as an index into `Trace.strings`; ABSENT stays."""
         names = self._trace.name_index[self.event_id[index]] if len(self.event_id) else index
         return np.where(index == ABSENT, ABSENT, names).astype(np.int64)
 
     def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
-        """bool[n], which entries have a name that passes a test."""
+        """[n], which entries have a name that passes a test."""
         return match_names(self._trace, self.event_id, test)
 
     def _parents(self) -> Int64Array:
-        """The nearest entry before each that is of its thread and ends no earlier."""
-        # All entries still without an answer step to their candidate's candidate together: what
-        # lies between an entry and its candidate ends earlier than the entry.
+        # The nearest entry before each that is of its thread and ends no earlier. All still without
+        # an answer step to their candidate's candidate together: what lies between an entry and its
+        # candidate ends earlier than the entry.
         parent_index = np.arange(-1, len(self.event_id) - 1, dtype=np.int64)
         is_first, is_longer = np.diff(self.thread_index) != 0, np.diff(self.end_ns) > 0
         open_ = np.flatnonzero(is_first | is_longer) + 1
@@ -159,7 +154,7 @@ class Nesting:
 
 
 def is_nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which calls (by start, longest first) run inside another one of their thread."""
+    """[k], which calls (by start, longest first) run inside another one of their thread."""
     nested = np.zeros(len(calls), dtype=np.bool_)
     for _, of_thread in groups_of(trace.thread_index[calls]):
         end_ns, later = trace.end_ns[calls[of_thread]], of_thread[1:]

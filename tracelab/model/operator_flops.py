@@ -1,8 +1,8 @@
 """Additions and multiplications of PyTorch's operators, from the shapes of their inputs.
 
 They are counted as `torch.utils.flop_counter` does: a multiplication and an addition are two, a
-bias does not count, and causal attention counts in whole. It differs in two: there, the gradient of
-the filters of a convolution in groups counts once for each group, and the heads of
+bias does not count, and causal attention counts in whole. There, though, the gradient of the
+filters of a convolution in groups counts once for each group, and the heads of
 `aten::_flash_attention_forward` count as its sequence.
 """
 
@@ -36,10 +36,8 @@ _Count = tuple[int, int]  # additions and multiplications; numbers in factors an
 class Product(NamedTuple):
     """Work of an operator.
 
-    Attributes:
-        flops: additions and multiplications.
-        moved_bytes: those of the factors and the results, each once: the least to read and write.
-        number_format: of the factors, "fp16"; "" where they have several.
+    `moved_bytes` are the factors and the results, each once: the least to read and write; the
+    `number_format` is that of the factors, "fp16", or "" where they have several.
     """
 
     flops: int
@@ -50,14 +48,8 @@ class Product(NamedTuple):
 def product_of(name: str, shapes: Any, types: Any, values: Any) -> Product | None:
     """The work of an operator, by its inputs as the profiler writes them; trust nothing in them.
 
-    Args:
-        name: the operator's.
-        shapes: "Input Dims", of a tensor a list of numbers.
-        types: "Input type".
-        values: "Concrete Inputs", the text of numbers and of lists of numbers.
-
-    Returns:
-        None where it is no product, or the inputs do not say enough.
+    None where it is no product, or the inputs do not say enough. Of these the shapes are "Input
+    Dims", the types "Input type", the values "Concrete Inputs".
 
     >>> product_of("aten::mm", [[2, 3], [3, 4]], ["float", "float"], ["", ""])
     Product(flops=48, moved_bytes=104, number_format='fp32')
@@ -111,7 +103,7 @@ def _convolution(
     groups: int,
     transposed: int | None = None,
 ) -> _Count:
-    """Count a convolution by the places of its values; without that of a switch, a plain one."""
+    # By the places of its values; without that of a switch, a plain one.
     (batch, _, *images), (filters, of_group, *window) = shapes
     dims = len(images)
     steps, pads, gaps = (
@@ -143,7 +135,7 @@ def _convolution_backward(shapes: Sequence[_Shape], values: Any) -> _Count:
 
 
 def _attention(shapes: Sequence[_Shape], _: Any, *, heads: int) -> _Count:
-    """Count attention by the dimension of its heads; with a gradient first, the backward pass."""
+    # `heads` is the dimension of its heads; with a gradient first it is the backward pass.
     *gradient, query, keys, values = shapes
     length = 3 - heads
     (batch, *_, width), (*_, value_width) = query, values
@@ -158,12 +150,9 @@ def _attention(shapes: Sequence[_Shape], _: Any, *, heads: int) -> _Count:
 
 
 class _Rule(NamedTuple):
-    """Counting of an operator.
+    """Counting of an operator by the places of its factors; an error where inputs do not fit.
 
-    Attributes:
-        factors: the places of the factors among its inputs.
-        counts: raises an error where shapes and values do not fit.
-        packed: the place of the lengths of sequences that are packed: no file says how long.
+    `packed` is the place of the lengths of sequences that are packed: no file says how long.
     """
 
     factors: tuple[int, ...]

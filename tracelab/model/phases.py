@@ -1,7 +1,7 @@
 """Phases of a training step on the host: loading data, forward, backward, the optimizer.
 
-Annotations, Python functions and operators of autograd's engine say so. The innermost counts,
-except that a forward pass inside a backward pass, which recomputes activations, is part of it.
+The innermost annotation, Python function or operator of autograd's engine counts, except that a
+forward pass inside a backward pass, which recomputes activations, is part of it.
 """
 
 from __future__ import annotations
@@ -108,10 +108,9 @@ class Phases:
     which waits for it, otherwise. The slow reference model is ``tests/reference/host_work.py``.
 
     Attributes:
-        timeline: the file.
         main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
             that launches most; ABSENT where none but autograd's launches.
-        autograd_threads: int32[k], indices into `Trace.threads` of autograd's own threads.
+        autograd_threads: likewise, of autograd's own threads.
         is_forward_inferred: whether no region is of the forward pass, so that what the main thread
             did before each backward pass, since the phase before, is taken for it.
     """
@@ -134,10 +133,7 @@ class Phases:
         self._mark_ns, self._mark_phase = marks
 
     def phases_of(self, events: Int64Array) -> NDArray[np.int8]:
-        """int8[k], the `Phase` in which each host event (event id) was made, by its own thread.
-
-        Of a thread that is known by another one's wait alone, it is the phase of that other thread.
-        """
+        """[k], the `Phase` in which each host event was made, by its thread or that waiting."""
         thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
         region = self._regions.innermost(events)
         open_ = np.flatnonzero(region == ABSENT)
@@ -147,7 +143,7 @@ class Phases:
         return self._completed(region, thread, start_ns)
 
     def phases_at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
-        """int8[k], the `Phase` that a thread was in at each moment (int64[k], ns, ascending)."""
+        """[k], the `Phase` that a thread was in at each moment, ascending."""
         # It is the same until the next boundary: there are fewer of them than moments.
         since_ns = np.sort(np.concatenate((moments_ns[:1], self.boundaries_ns(thread))))
         region = self._regions.innermost_at(thread, since_ns)
@@ -158,7 +154,7 @@ class Phases:
         return phase[np.cumsum(begun[:-1]) - 1]
 
     def boundaries_ns(self, thread: int) -> Int64Array:
-        """int64[k], ns, when the phase of a thread may change; in any order."""
+        """Moments at which the phase of a thread may change; in any order."""
         own = self._regions.entries_of(thread)
         inferred_ns = self._mark_ns if self.is_forward_inferred else self._mark_ns[:0]
         boundaries_ns = [self._regions.start_ns[own], self._regions.end_ns[own], inferred_ns]
@@ -167,10 +163,7 @@ class Phases:
         return np.concatenate(boundaries_ns)
 
     def spans_of(self, thread: int) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
-        """Return what a thread did one after the other: starts and ends, ns, and the `Phase`.
-
-        What lies in no phase is left out, and so is what autograd's threads do not work in.
-        """
+        """Work of a thread, one after the other, in any phase: starts and ends, and the `Phase`."""
         at_work = self._autograd.get(thread)
         moments_ns = [self.boundaries_ns(thread)]
         if at_work is not None:
@@ -196,7 +189,7 @@ class Phases:
     def _completed(
         self, region: Int64Array, thread: NDArray[np.integer], moments_ns: Int64Array
     ) -> NDArray[np.int8]:
-        """int8[k], the phase of each region, and of what is in none (ABSENT) by its thread."""
+        """The phase of each region, and of what is in none (ABSENT) by its thread."""
         phase = np.full(len(region), Phase.OTHER, dtype=np.int8)
         if self.is_forward_inferred:
             before = np.append(self._mark_phase, ABSENT)[
@@ -209,7 +202,6 @@ class Phases:
         return phase
 
     def _corrected(self, phase: NDArray[np.int8]) -> NDArray[np.int8]:
-        """int8[regions], with the forward passes that recompute for a backward pass."""
         forward = np.flatnonzero(phase == Phase.FORWARD)
         recomputes = self._regions.around(forward, phase == Phase.BACKWARD) != ABSENT
         recomputes |= np.isin(self._regions.thread_index[forward], self.autograd_threads)
@@ -257,8 +249,8 @@ def _named_phases(host: Host) -> NDArray[np.int8]:
 
 
 def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
-    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine."""
-    # A backward pass through operators of the CPU runs on the thread that called it.
+    # Those of that name, and those that run little but its engine. A backward pass through
+    # operators of the CPU runs on the thread that called it.
     outermost = np.flatnonzero(operators.parent_index == ABSENT)
     thread = operators.thread_index[outermost]
     is_engine = operators.have_name(is_autograd_node)[outermost]
@@ -270,7 +262,7 @@ def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
 
 
 def _main_thread(host: Host, autograd_threads: NDArray[np.int32]) -> int:
-    """Return the thread that runs the steps; else the non-autograd thread with most launches."""
+    """The thread that runs the steps; else the non-autograd thread with most launches."""
     timeline = host.timeline
     trace = timeline.trace
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]

@@ -1,7 +1,7 @@
 """Time of a thread in the profiler's own code, or in that of tracelab's recorder.
 
-With Python's stacks the frames tell. Without them a thread was in the profiler's step call from the
-end of one ``ProfilerStep`` to the start of the next: that call ends the one and begins the other.
+Without Python's stacks it was in the profiler's step call between two ``ProfilerStep``: that call
+ends the one and begins the other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracelab.model.trace import HOST_CALLS, Category, Trace
 
 
 def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
-    """Per thread that was in the profiler: index into `Trace.threads` to when.
+    """Per thread that was in the profiler (index into `Trace.threads`) when.
 
     The slow reference model is ``tests/reference/ticks.py``.
     """
@@ -35,7 +35,7 @@ def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
 def is_inside(
     trace: Trace, events: NDArray[np.intp], calls: Mapping[int, Intervals]
 ) -> NDArray[np.bool_]:
-    """bool[k], which events begin while their thread is in one of these calls."""
+    """[k], which events begin while their thread is in one of these calls."""
     inside = np.zeros(len(events), dtype=np.bool_)
     for thread, of_thread in calls.items():
         indices = np.flatnonzero(trace.thread_index[events] == thread)
@@ -44,7 +44,7 @@ def is_inside(
 
 
 def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Intervals]:
-    """Per thread without Python's stacks: the time between two steps, where nothing else begins."""
+    # Per thread without Python's stacks: the time between two steps, where nothing else begins.
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.ANNOTATION)
     events = events[~np.isin(trace.thread_index[events], has_stacks)]
     is_step = match_names(trace, events, re.compile(PROFILER_STEP).search)
@@ -57,7 +57,6 @@ def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Int
 
 
 def _empty_gaps(trace: Trace, steps: NDArray[np.intp], others: NDArray[np.intp]) -> Intervals:
-    """The gaps between steps, no longer than a step call, in which no other event begins."""
     start_ns = np.sort(trace.start_ns[steps])
     end_ns = np.maximum.accumulate(trace.end_ns[steps][np.argsort(trace.start_ns[steps])])
     gap_start_ns, gap_end_ns = end_ns[:-1], start_ns[1:]

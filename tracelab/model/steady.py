@@ -56,13 +56,9 @@ def _longest_run(indices: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread_ns(lengths_ns: Int64Array) -> float:
-    """Return the spread of the lengths of steps, ns: twice their median deviation.
+    """The spread of the lengths of steps: twice their median deviation.
 
-    That is the interquartile range of what varies evenly, and one step that is longer than all
-    others hardly moves it.
-
-    >>> spread_ns(np.array([100, 104, 102, 900, 98]))
-    4.0
+    That is the interquartile range of what varies evenly; an outlier hardly moves it.
     """
     return 2 * float(np.median(np.abs(lengths_ns - np.median(lengths_ns))))
 
@@ -70,8 +66,8 @@ def spread_ns(lengths_ns: Int64Array) -> float:
 def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     """The steps that hold no work launched before the recording and lack none of their own.
 
-    Nor is the last step one of them where it ends with the profiler that stops. A file of one step
-    has that step as its steady step, whatever it holds or lacks.
+    Nor is the last step one of them where it ends with the profiler that stops. The only step of a
+    file is steady, whatever it holds or lacks.
     """
     steps = timeline.steps
     cut = _cut_steps(timeline, lost)
@@ -91,11 +87,10 @@ def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
 
 
 def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
-    """bool[m], the activities that were launched before the recording began.
+    """[m], the activities that were launched before the recording began.
 
-    A stream runs its work in order: they are those without a launch that stand before its first
-    activity with one. In a stream without any they are those that started before the first activity
-    with a launch on the device.
+    A stream runs its work in order: they are those without a launch before its first with one, and
+    in a stream without any those that started before the first with one on the device.
     """
     is_launched = timeline.launch_id != ABSENT
     is_before = np.zeros(len(is_launched), dtype=np.bool_)
@@ -120,7 +115,6 @@ def _steps_with_backlog(timeline: Activities) -> list[int]:
 
 
 def _stopped_steps(timeline: Activities) -> list[int]:
-    """The index of the last step where nothing is recorded at its end, unlike of those before."""
     trace, steps = timeline.trace, timeline.steps
     if len(steps) < MIN_STEPS:
         return []

@@ -1,8 +1,4 @@
-"""The steps of a program: the annotations that are them, and the windows of their GPU work.
-
-Most frameworks call ``torch.profiler``'s ``step()``, so that their steps are ``ProfilerStep#N``;
-the others name their steps themselves. Where none are marked, annotations that repeat are offered.
-"""
+"""The steps of a program: the annotations that are them, and the windows of their GPU work."""
 
 from __future__ import annotations
 
@@ -31,11 +27,8 @@ _MAX_INT64_DIGITS = 18
 class Step(Record):
     """One pass of the loop: the host's annotation and the window that its GPU work extends.
 
-    Attributes:
-        number: the user's own, from the annotation's name; where that has none, the step's place
-            among all, from 0. No two steps have the same.
-        event_id: the host's annotation.
-        start_ns, end_ns: its window, ns.
+    `number` is the user's own, from the annotation's name; where that has none, the step's place
+    among all, from 0. No two steps have the same.
     """
 
     number: int
@@ -45,11 +38,7 @@ class Step(Record):
 
 
 class Window(Record):
-    """A stretch of time to measure; `step` is its number, None for the whole trace.
-
-    >>> Window(step=3, start_ns=1_000, end_ns=4_500).length_ns
-    3500
-    """
+    """A stretch of time to measure; `step` is its number, None for the whole trace."""
 
     step: int | None
     start_ns: int
@@ -62,11 +51,7 @@ class Window(Record):
 
 
 def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Array]:
-    """The starts and the ends of some steps or windows, int64[k] each, ns.
-
-    >>> bounds_of([Window(step=3, start_ns=1_000, end_ns=4_500)])
-    (array([1000]), array([4500]))
-    """
+    """The starts and the ends of some steps or windows, [k]."""
     bounds_ns = [(stretch.start_ns, stretch.end_ns) for stretch in stretches]
     start_ns, end_ns = np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T
     return start_ns, end_ns
@@ -75,10 +60,7 @@ def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Arra
 class UnusedSteps(Record):
     """Annotations of one name that match the pattern of the steps and are not steps.
 
-    Attributes:
-        loss: why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
-        name: what they are called.
-        count: how many there are.
+    `loss` says why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
     """
 
     loss: str
@@ -97,14 +79,17 @@ def find_steps(
 
     The outermost annotations are the steps. One whose name has the number of an earlier step
     (several recordings, processes, or micro-batches) is not a step: its work belongs to the whole
-    trace only. `pattern` is a regular expression of host annotations, `launch_id` (int64[m]) the
-    call that launched each activity, else ABSENT, and `activity_end_ns` int64[m], ns.
+    trace only.
 
-    Returns the steps, by start; int32[m], the index of each activity's step, else ABSENT; and the
-    other annotations.
+    Args:
+        trace: the file.
+        pattern: regular expression of host annotations, else a UsageError.
+        launch_id: [m], the call that launched each activity, else ABSENT.
+        activity_end_ns: [m].
 
-    Raises:
-        UsageError: the pattern is not a valid regular expression.
+    Returns:
+        the steps, by start; [m], the index of each activity's step, else ABSENT; and the other
+        annotations.
     """
     step_index = np.full(len(launch_id), ABSENT, dtype=np.int32)
     launched = np.flatnonzero(launch_id != ABSENT)
@@ -133,7 +118,6 @@ def find_steps(
 
 
 def _nested_apart(trace: Trace, annotations: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The outermost of these annotations, and those that lie inside one of them."""
     outermost: list[int] = []
     nested: list[int] = []
     reached_ns = -(2**63)
@@ -148,13 +132,7 @@ def _nested_apart(trace: Trace, annotations: Sequence[int]) -> tuple[list[int], 
 
 
 def _numbered(names: Sequence[str]) -> dict[int, int]:
-    """The number of each step by its place among all, without those that have none of their own.
-
-    >>> _numbered(["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#8", "ProfilerStep#9"])
-    {0: 7, 1: 8, 3: 9}
-    >>> _numbered(["warm-up", "step#1", "step#2"])
-    {0: 0, 1: 1, 2: 2}
-    """
+    """The number of each step by its place among all, without those that have none of their own."""
     written = [_NUMBER.search(name) for name in names]
     taken: set[int] = set()
     numbers: dict[int, int] = {}
@@ -209,7 +187,6 @@ class KnownSteps(Record):
     """Step names of a framework.
 
     Attributes:
-        framework: the one that does.
         pattern: regular expression of the names.
         phases: of one that serves requests, what steps do by the pattern of such names.
         sequences: regular expression whose groups add up to how many requests a step serves.
@@ -225,11 +202,7 @@ class KnownSteps(Record):
         return next((x for x, pattern in self.phases.items() if re.search(pattern, name)), "")
 
     def sequences_of(self, name: str) -> int:
-        """Count the requests that a step of this name serves.
-
-        >>> KNOWN_STEPS[0].sequences_of("execute_context_1(512)_generation_7(7)")
-        8
-        """
+        """Count the requests that a step of this name serves: 8 of context_1, generation_7."""
         found = re.search(self.sequences, name)
         return sum(int(digits[:_MAX_INT64_DIGITS]) for digits in found.groups()) if found else 0
 
@@ -300,8 +273,7 @@ def choose_pattern(
     A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
     that of the first known framework whose annotations are steps: at least three, all of one
     thread, none overlapping another, which together launch more than half of what the GPU does.
-    Of one that serves requests the steps are those of the phase that most of them are in: a typical
-    step of several phases would be one of none.
+    Of one that serves requests the steps are those of the phase that most of them are in.
     """
     if asked != PROFILER_STEP or step_annotations(trace, asked):
         return asked
@@ -321,10 +293,7 @@ def choose_pattern(
 def find_repeated(
     trace: Trace, launch_id: Int64Array, activity_ns: Int64Array
 ) -> tuple[RepeatedAnnotation, ...]:
-    """The annotations that repeat and launch work, those that launch most first; at most ten.
-
-    Those of collectives are not among them, nor names that are too long to type.
-    """
+    """The annotations that repeat and launch work, those that launch most first; at most ten."""
     events = trace.of_category(Category.ANNOTATION)
     events = events[match_names(trace, events, _may_be_a_step)]
     by_name = {name: events[index] for name, index in groups_of(trace.name_index[events])}
@@ -353,7 +322,7 @@ class LaunchedWork:
         self._all_ns = int(activity_ns.sum())
 
     def share(self, trace: Trace, events: NDArray[np.intp]) -> float:
-        """Return the share of GPU time that was launched during these events, on any thread."""
+        """The share of GPU time that was launched during these events, on any thread."""
         spans: Intervals = union(trace.start_ns[events], trace.end_ns[events])
         first, end = np.searchsorted(self._launch_ns, (spans.starts, spans.ends))
         return int((self._work_ns[end] - self._work_ns[first]).sum()) / max(1, self._all_ns)
@@ -373,16 +342,8 @@ def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:
 def _alike(
     by_name: Mapping[str, NDArray[np.intp]],
 ) -> dict[tuple[str, str], NDArray[np.intp]]:
-    r"""Events of one name, or of names that differ in numbers only: by name and pattern.
-
-    >>> once, twice = np.array([0]), np.array([1, 2])
-    >>> list(_alike({"step_7": once, "step_8": once}))
-    [('step_N', '^step_\\d+$')]
-    >>> list(_alike({"layer1": twice, "layer2": twice}))
-    [('layer1', '^layer1$'), ('layer2', '^layer2$')]
-    """
-    # Numbers count something where a name with them is there only once; where every name repeats,
-    # as ``layer1`` and ``layer2`` do in each step, each is a group of its own.
+    # By name and pattern. Numbers count something where a name with them is there only once; where
+    # every name repeats, as ``layer1`` and ``layer2`` do in each step, each is its own group.
     by_pattern: dict[str, list[str]] = defaultdict(list)
     for name in by_name:
         by_pattern[_DIGITS.sub(r"\\d+", _escaped(name))].append(name)

@@ -54,14 +54,8 @@ def build_timeline(
 ) -> Timeline:
     """Order a trace's GPU activities.
 
-    Args:
-        trace: a trace, with or without GPU activities.
-        comm_patterns: regular expressions of further communication kernels.
-        step_pattern: regular expression of the host annotations that are the steps. By default
-            they are the profiler's, and where it has marked none those of a known framework.
-
-    Raises:
-        UsageError: a pattern is not a valid regular expression.
+    `step_pattern` is a regular expression of the host annotations that are the steps. By default
+    they are the profiler's, and where it has marked none those of a known framework.
     """
     return order_activities(trace, trace.activities, comm_test(comm_patterns), step_pattern)
 
@@ -122,9 +116,9 @@ def _overlaps_previous(
 
 
 def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
-    # Under programmatic dependent launch a kernel begins while the one before it still runs; only
-    # the extended launch calls can ask for that. Within one replay of a graph any node may: on an
-    # H200 plain kernels too began up to 0.5 us early there, and never across two replays.
+    # Under programmatic dependent launch, which only extended launch calls can ask for, a kernel
+    # begins while the one before it runs. Within one replay of a graph any node may: on an H200 up
+    # to 0.5 us early, and never across two replays.
     in_replay = _launched_by(trace, launch_id, is_graph_launch)
     in_replay[1:] &= launch_id[1:] == launch_id[:-1]
     return in_replay | _launched_by(trace, launch_id, is_extended_launch)
@@ -138,7 +132,6 @@ def _launched_by(
 
 
 def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
-    """The host call with each activity's correlation; the outermost where several share it."""
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[trace.correlation[calls] != ABSENT]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]

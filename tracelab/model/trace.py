@@ -1,8 +1,7 @@
 """One profiler trace as frozen numpy columns: a row per complete event of the file.
 
 Row *i* of every column describes the same event, and *i* is the event id that graphs, results
-and findings cite. PyTorch writes the arguments of a communication operation at its operator and at
-its kernel; `tracelab.model.collectives` finds the operations.
+and findings cite.
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ class FileInfo(Record):
     Attributes:
         rank: the rank in the whole job that the file or its name gives.
         rank_source: "metadata", "filename" or "none".
-        world_size: how many ranks the job has.
         software: versions by "torch", "cuda" and "hip", in this order, those that are known.
         device_names, multiprocessors: by device number.
         source_folders: where the recorded program had its modules.
         source_scopes: source file of the program to what it calls, as of `scopes_as_lists`.
-        source_texts: source file of the program to line, in digits, to its text, as of
-            `text_as_stored`, of lines that call something.
+        source_texts: source file to line, in digits, to its text, as of `text_as_stored`.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured it.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step.
         unprofiled_block_steps: how many steps it timed together; None of the first recorders, which
@@ -52,12 +49,12 @@ class FileInfo(Record):
     rank: int | None = None
     rank_source: str = "none"
     world_size: int | None = None
-    software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
-    multiprocessors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    software: Mapping[str, str] = MappingProxyType({})
+    device_names: Mapping[int, str] = MappingProxyType({})
+    multiprocessors: Mapping[int, int] = MappingProxyType({})
     source_folders: tuple[str, ...] = ()
-    source_scopes: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    source_texts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    source_scopes: Mapping[str, Any] = MappingProxyType({})
+    source_texts: Mapping[str, Any] = MappingProxyType({})
     unprofiled_step_ns: float | None = None
     unprofiled_host_step_ns: float | None = None
     unprofiled_block_steps: int | None = None
@@ -69,14 +66,10 @@ class FileInfo(Record):
 
 
 class GroupText(NamedTuple):
-    """A process group as one event describes it.
+    """A process group as one event describes it; "" or ABSENT for what it does not say.
 
-    Attributes:
-        name: "" where the event has none.
-        ranks: the list of its global ranks, of which a long one ends in dots; "" without one.
-        size: how many ranks it has, else ABSENT.
-        first_rank: the first of its global ranks, else ABSENT.
-        rank_stride: how far apart they are, else ABSENT.
+    `ranks` is the list of its global ranks, of which a long one ends in dots; they begin with
+    `first_rank` and are `rank_stride` apart.
     """
 
     name: str
@@ -91,11 +84,9 @@ class Messages(Arrays):
 
     Attributes:
         name_index, group_index: int32[k + 1], into `names` and `groups`.
-        sequence: int64[k + 1], the number of the operation in its group.
-        peer_rank: int64[k + 1], the global rank that is sent to or received from.
-        in_bytes, out_bytes: int64[k + 1], what this rank gives and gets.
-        names: what the operations are called.
-        groups: the process groups.
+        sequence: the number of the operation in its group.
+        peer_rank: the global rank that is sent to or received from.
+        in_bytes, out_bytes: what this rank gives and gets.
     """
 
     name_index: NDArray[np.int32]
@@ -112,13 +103,9 @@ class Messages(Arrays):
 
 
 class GraphNodes(Arrays):
-    """Node of each of k runs.
+    """Node of each of k runs, with an index into `annotations` (int32[k + 1]).
 
-    One more row comes last, in which all is `ABSENT`: that of events that are no nodes.
-
-    Attributes:
-        annotation_index: int32[k + 1], into `annotations`.
-        annotations: what the program called the regions in which nodes were captured.
+    These are the regions in which nodes were captured. The last row, of other events, is ABSENT.
     """
 
     annotation_index: NDArray[np.int32]
@@ -131,12 +118,8 @@ class GraphNodes(Arrays):
 class MemoryReadings(Arrays):
     """Bytes that allocators held after each of k calls that changed them, by time.
 
-    Attributes:
-        time_ns: int64[k], ns since the first event.
-        thread_index: int32[k], the thread that called, into `Trace.threads`.
-        device_number: int32[k], the GPU; ABSENT for the host.
-        allocated_bytes: int64[k], in tensors.
-        reserved_bytes: int64[k], taken from the GPU.
+    `thread_index` is the thread that called; `device_number` is ABSENT for the host. Allocated are
+    bytes in tensors, reserved those taken from the GPU.
     """
 
     time_ns: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -152,7 +135,7 @@ class MemoryReadings(Arrays):
 class OperatorInputs(Arrays):
     """Inputs of each of k operators that multiply, where the profiler recorded shapes.
 
-    One more row comes last, in which all is `ABSENT`: that of all other events.
+    The last row is ABSENT, that of other events.
 
     Attributes:
         text_index: int32[k + 1], into `texts`.
@@ -198,13 +181,7 @@ COLLECTIVE_OPERATOR = "record_param_comms"
 
 
 class Thread(Record):
-    """A thread as the file names it: strings, because some files use words.
-
-    Attributes:
-        process: the process id, or its name.
-        thread: the thread id, or its name.
-        name: what the file calls the thread; "" when it says nothing.
-    """
+    """A thread as the file names it: ids in text, because some files use words; "" for no name."""
 
     process: str
     thread: str
@@ -217,10 +194,6 @@ class SparseColumn(Arrays):
     Attributes:
         value_index: int32[n], each event's index into `values`; that of the last one for most.
         values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
-
-    >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
-    >>> column[:].tolist(), (column == 7).tolist()
-    ([7, -1, -1], [True, False, False])
     """
 
     value_index: NDArray[np.int32]
@@ -253,7 +226,7 @@ class Trace(Arrays, dict=True):
     Attributes:
         path: where it came from.
         origin_ns: the first event's time in the file's own clock.
-        start_ns, duration_ns: int64[n], ns; no duration is negative.
+        start_ns, duration_ns: int64[n]; no duration is negative.
         category: int8[n], a `Category`.
         name_index, thread_index: int32[n], into `strings` and `threads`.
         device_number: int32[n], of GPU activities, syncs, CUDA events and nodes of graphs.
@@ -272,10 +245,7 @@ class Trace(Arrays, dict=True):
         objects: events of every phase that the file holds, read or not.
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
         loss_names: of some losses what it was, as the file calls it: a count by its name.
-        info: what is used of the metadata, and of the file's name.
-        memory: what allocators held, where the file says it.
-        operator_inputs: those of operators that multiply.
-        unknown_gpu_ns: GPU time of "unknown_categories", ns, by name and device.
+        unknown_gpu_ns: GPU time of "unknown_categories", by name and device.
     """
 
     path: str
@@ -308,16 +278,14 @@ class Trace(Arrays, dict=True):
     info: FileInfo = field(default_factory=FileInfo)
     memory: MemoryReadings = field(default_factory=MemoryReadings)
     operator_inputs: OperatorInputs = field(default_factory=OperatorInputs)
-    unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    unknown_gpu_ns: Mapping[str, Mapping[int, int]] = MappingProxyType({})
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @cached_property
     def end_ns(self) -> Int64Array:
-        """int64[n], ns since the first event; the first nanosecond after each event."""
+        """int64[n], the first nanosecond after each event."""
         return read_only(self.start_ns + self.duration_ns)
 
     def name_of(self, event_id: int) -> str:

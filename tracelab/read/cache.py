@@ -1,7 +1,7 @@
 """Traces that were read before: their columns, kept in the user's cache folder.
 
-A file is known by its content. An entry is one file, written under another name and then renamed,
-so that processes that race see all of it or nothing.
+A file is known by its content. An entry is written under another name and then renamed, so that
+processes that race see all of it or nothing.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ _MAX_UNFINISHED_S = 3600
 class KeptFile(Record):
     """A file in the cache folder that holds a trace's columns, or will hold them.
 
-    Attributes:
-        path: the file.
-        size_bytes: its size.
-        modified_s: when it was written or last used, seconds since the epoch.
+    `modified_s`, seconds since the epoch, is when it was written or last used.
     """
 
     path: Path
@@ -60,15 +57,7 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
     """Read one file, or open what an earlier look at the same content has left in the cache.
 
     Only local files of some size are kept. Where the cache cannot be used, or others can write
-    into its folder, it is not used.
-
-    Args:
-        source: the file.
-        processes: how many may read it, if it is huge.
-
-    Raises:
-        UnreadableInputError: the file cannot be opened, is not a trace, or holds no complete event.
-        MissingSupportError: its URL needs a package that is not installed.
+    into its folder, it is not used. Errors are those of `read_trace`.
     """
     path = Path(source.copy or source.path)
     identity = _identity(path)
@@ -95,18 +84,14 @@ def folder() -> Path:
 
 
 def kept_files() -> list[KeptFile]:
-    """List what the cache holds; nothing where it has no folder yet, or none that can be read."""
+    """The files that the cache holds; none where it has no folder that can be read."""
     with suppress(OSError):
         return _kept_in(folder())
     return []
 
 
 def clear() -> list[KeptFile]:
-    """Remove all that the cache holds, and return it. A process that is writing goes without.
-
-    Raises:
-        OutputError: a file cannot be removed.
-    """
+    """Remove all that the cache holds, and return it. A process that is writing goes without."""
     files = kept_files()
     for file in files:
         try:
@@ -227,13 +212,9 @@ _ALIGNMENT = 64
 
 
 class _Header(msgspec.Struct):
-    """Contents of an entry before its columns.
+    """Contents of an entry before its columns: of each its type, length, offset and checksum.
 
-    Attributes:
-        digest: what tells the content of the file that it was read from.
-        columns: type, length, offset and checksum of each.
-        column_bytes: how many bytes they take.
-        trace: JSON, in which arrays are numbers of columns.
+    The trace is JSON, in which arrays are numbers of columns.
     """
 
     digest: str
@@ -245,10 +226,7 @@ class _Header(msgspec.Struct):
 def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
     """The bytes of an entry in blocks, those of large columns without a copy.
 
-    `digest`: what tells the content of the file that it was read from.
-
-    Raises:
-        RecursionError: the file's metadata nests too deep to be written.
+    A RecursionError if the file's metadata nests too deep to be written.
     """
     arrays: dict[int, NDArray[Any]] = {}
 
@@ -274,11 +252,7 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
 
 
 def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | None:
-    """The trace of an entry, with columns that are views of its bytes.
-
-    `digest`: what tells the content of the file. Returns the trace; None if the entry is damaged,
-    or is of another file.
-    """
+    """The trace of an entry, with views of its bytes as columns; None if damaged or of another."""
     if len(data) < _BEGIN.itemsize:
         return None
     begin = np.frombuffer(data, _BEGIN, 1)[0]

@@ -1,7 +1,4 @@
-"""Byte positions of a file's events, for code that adds to a file or cuts it.
-
-Nothing is decoded but the few fields that tell events apart; the text of the others stays as it is.
-"""
+"""Byte positions of a file's events, for code that adds to a file or cuts it."""
 
 from __future__ import annotations
 
@@ -36,17 +33,9 @@ class Head(msgspec.Struct, gc=False):
 
 
 class EventArray(Record):
-    """Position of a file's array of events in its unpacked bytes.
+    """Position of a file's array of events in its unpacked bytes: see `ArrayReader`.
 
-    Attributes:
-        begin: the offset after the opening bracket.
-        end: the offset of the closing bracket; of a file that breaks off, the offset after the
-            last event that is whole.
-        is_bare: the array is the file, rather than under a key of an object.
-        breaks_off: the file ends before the array does, or before what follows it does.
-        metadata: the file's other keys, as far as they can be read.
-        losses: what the reader could not use, by the names in `tracelab.model.losses.LOSSES`.
-        threads: every process and thread as the file writes them, by the texts of both.
+    `threads` are every process and thread as the file writes them, by the texts of both.
     """
 
     begin: int
@@ -66,13 +55,9 @@ class EventArray(Record):
 class Selection(Arrays):
     """Selection of a file's events to keep.
 
-    Complete events are chosen one by one. Of the others the metadata are kept, begins and ends
-    (half a pair would be damage), the arrows of the chosen launches, and what happened in the time.
-
-    Attributes:
-        file_index: int64[k], ascending, of complete events: their indices in the file's array.
-        correlation: int64[c], ascending, of the launches whose arrows are kept.
-        start_us, end_us: the time, in the file's own clock.
+    Complete events are chosen one by one, by their indices in the file's array (ascending). Of the
+    others the metadata are kept, begins and ends (half a pair would be damage), the arrows of the
+    chosen launches (by correlation, ascending), and what happened in the time, in the file's clock.
     """
 
     file_index: Int64Array
@@ -81,7 +66,7 @@ class Selection(Arrays):
     end_us: float
 
     def chosen(self, first_index: int, count: int) -> set[int]:
-        """Return the events, among a number from an index on, that are chosen one by one."""
+        """The events, among a number from an index on, that are chosen one by one."""
         low, high = np.searchsorted(self.file_index, (first_index, first_index + count))
         return set(self.file_index[low:high].tolist())
 
@@ -106,16 +91,7 @@ class Selection(Arrays):
 
 
 def locate_events(source: Source) -> EventArray:
-    """Find the array of events in a file, however damaged, as its reader does.
-
-    Raises:
-        UnreadableInputError: it cannot be read, or holds no such array.
-        MissingSupportError: its URL needs a package that is not installed.
-
-    >>> array = locate_events(Source("traces/events_item.pt.trace.json.gz", None, named=True))
-    >>> array.is_bare, array.breaks_off, array.threads["0", "7"]
-    (False, False, (0, 7))
-    """
+    """Find the array of events in a file, however damaged, as its reader does."""
     threads: dict[tuple[Id, Id], None] = {}
     with open_source(source) as stream, collector_paused():
         reader = ArrayReader(stream, source.path, EVENTS, _decode_heads, _is_event)
@@ -133,11 +109,7 @@ def locate_events(source: Source) -> EventArray:
 
 
 def selected_events(source: Source, selection: Selection | None) -> Iterator[list[bytes]]:
-    """The texts of the events that are kept, or of all, piece by piece, in the file's order.
-
-    Raises:
-        UnreadableInputError: the file can no longer be read.
-    """
+    """The texts of the events that are kept, or of all, piece by piece, in the file's order."""
     with open_source(source) as stream, collector_paused():
         first_index = 0
         reader = ArrayReader(stream, source.path, EVENTS, _decode_pairs, _is_pair_of_event)

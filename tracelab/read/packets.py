@@ -1,9 +1,8 @@
 """Perfetto's packets (``.pftrace``) as the JSON that PyTorch's own collector writes, too.
 
-The collector (`torch.profiler.CuspyConfig`) chooses the format by the file's name. In packets,
-calls and operators are slices of tracks, and GPU work is stages of rendering. Here each becomes the
-text of the JSON's event, so that nothing after this module knows of two formats. It reads what
-torch 2.15 writes (`tests/data`). The numbers of fields are those of Perfetto's definitions.
+In the packets of the collector (`torch.profiler.CuspyConfig`), calls and operators are slices of
+tracks, and GPU work is stages of rendering; here each becomes the text of the JSON's event. It
+reads what torch 2.15 writes (`tests/data`), by the numbers of fields in Perfetto's definitions.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _STAGE_CATEGORIES: Mapping[str, str] = MappingProxyType(
     }
 )
 _JSON_KEYS = {"device id": "device", "context id": "context", "stream id": "original_stream"}
-# Arguments that are alike for all GPU work, and those that are left out where they are 0.
+# Alike for all GPU work, and left out where they are 0.
 _OF_PROCESS = frozenset(("arch", "process_id", "process_name"))
 _ZEROS = {"Memcpy": {"bytes": 0}, "Memset": {"bytes": 0, "memory kind": 0}}
 _DIGITS = re.compile(r"[0-9]{1,18}")
@@ -67,11 +66,9 @@ _DAMAGED = b"{?}"
 def json_stream(
     stream: io.BufferedReader[Any], require: Callable[[int], None]
 ) -> io.BufferedReader[Any]:
-    """Return the JSON of a stream of packets; the stream itself if it is something else.
+    """The JSON of a stream of packets; the stream itself if it is something else.
 
-    Args:
-        stream: the packets, or something else.
-        require: refuses more bytes of JSON than there may be.
+    `require` refuses more bytes of JSON than there may be.
     """
     return io.BufferedReader(_Json(stream, require)) if _PACKETS.match(stream.peek()) else stream
 
@@ -110,11 +107,7 @@ def _texts(stream: io.BufferedIOBase) -> Iterator[bytes]:
 
 
 def _packets(stream: io.BufferedIOBase) -> Iterator[bytes]:
-    """Yield each packet of a stream.
-
-    Raises:
-        EOFError: it breaks off, or goes on with something else.
-    """
+    """Yield each packet of a stream; an EOFError if it breaks off, or goes on otherwise."""
     while tag := stream.read(1):
         head = stream.read(1) or b"\0"
         while head[-1] >= 0x80 and len(head) < _MAX_VARINT_BYTES:
@@ -127,16 +120,11 @@ def _packets(stream: io.BufferedIOBase) -> Iterator[bytes]:
 
 
 class _Events:
-    """The JSON of packets, which are taken in their order.
+    """The JSON of packets, which are taken in their order; its times count from `base_ns`.
 
     The collector writes the begins of a group of slices first, and then their ends in the same
-    order. Paired by time, slices that touch or overlap would get each other's ends.
-
-    Args:
-        begins: an empty file for slices that have not ended.
-
-    Attributes:
-        base_ns: the time from which the JSON's count.
+    order. Paired by time, slices that touch or overlap would get each other's ends. `begins` is an
+    empty file for slices that have not ended.
     """
 
     def __init__(self, begins: IO[bytes]) -> None:
@@ -267,11 +255,7 @@ class _Events:
 
 
 def _us(time_ns: int) -> bytes:
-    """Microseconds; the JSON has none below 0.
-
-    >>> _us(1_250)
-    b'1.250'
-    """
+    # Microseconds; the JSON has none below 0.
     return b"%d.%03d" % divmod(max(time_ns, 0), 1000)
 
 
@@ -284,7 +268,7 @@ def _text(value: _Buffer) -> str:
 
 
 def _annotation(message: _Buffer) -> tuple[str, Any]:
-    """Return the name and the value of an annotation; an empty list is one without a value."""
+    """The name and the value of an annotation; an empty list is one without a value."""
     name, value = "", None
     entries: dict[str, Any] = {}
     values: list[Any] = []
@@ -314,9 +298,7 @@ _SCALARS: Mapping[int, Callable[[Any], Any]] = MappingProxyType(
 def _fields(message: _Buffer) -> Iterator[tuple[int, Any]]:
     r"""Yield the number of each field of a message, and an integer or bytes.
 
-    Raises:
-        ValueError: it is not a message.
-        IndexError: it breaks off.
+    A ValueError if it is not a message, an IndexError if it breaks off.
 
     >>> list(_fields(b"\x08\x96\x01\x12\x02ab"))
     [(1, 150), (2, b'ab')]

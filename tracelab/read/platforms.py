@@ -1,7 +1,6 @@
 """Devices other than those of CUDA and ROCm: how their files are known, and whether they are read.
 
-The signs are rows that no other profiler writes, by the sources of the profilers; of Meta's MTIA
-there are real files in HTA's test data.
+The signs are rows that no other profiler writes, by the sources of the profilers.
 """
 
 from __future__ import annotations
@@ -16,17 +15,7 @@ from tracelab.base.arrays import Record
 
 
 class Platform(Record):
-    """A sort of device, or a profiler, and what is in no other file.
-
-    It is a record of ``platforms.toml``.
-
-    Attributes:
-        name: what a user calls it.
-        categories: of events.
-        processes: a pattern of the names of processes; "" for none.
-        is_read: its rows say what an analysis needs: when work ran on which device and queue.
-        not_kernels: patterns of names of rows that its files call kernels, and their `Category`.
-    """
+    """A sort of device, or a profiler, and what is in no other file: see ``platforms.toml``."""
 
     name: str
     categories: frozenset[str] = frozenset()
@@ -44,11 +33,7 @@ READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_re
 
 
 def platform_of(categories: Iterable[str], processes: Collection[str]) -> Platform | None:
-    """The platform of a file, by its categories (in small letters) and its processes.
-
-    >>> platform_of(["cpu_op", "xpu_runtime"], ["python"]).name
-    'Intel XPU'
-    """
+    """The platform of a file, by its categories (in small letters) and its processes."""
     found = frozenset(categories)
     for platform in PLATFORMS:
         if platform.categories & found:

@@ -1,8 +1,7 @@
 """Read a Chrome trace of `torch.profiler`, in any of Kineto's layouts, into a `Trace`.
 
 Several processes read a huge file in chunks, cut at what looks like the gap between two events. If
-nothing is wrong with any chunk, all the cuts are between events (JSON is unambiguous); else the
-file is read again in one go.
+any chunk is wrong, the file is read again in one go.
 """
 
 from __future__ import annotations
@@ -54,9 +53,6 @@ def read_trace(
     Args:
         source: a file, a URL, or a folder that holds one trace; or a list of them.
 
-    Returns:
-        the trace; a list of them for a list.
-
     Raises:
         UsageError: the folder holds several traces.
         UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.
@@ -84,11 +80,7 @@ def _read_trace(source: Source, decode: Callable[[bytes], list[Event]]) -> Trace
 def read_columns(
     stream: io.BufferedIOBase, path: str, decode: Callable[[bytes], list[Event]] = decode
 ) -> tuple[Columns, dict[str, Any], Counter[str]]:
-    """The columns of the events in a stream, what stands beside them, and what was lost.
-
-    Raises:
-        UnreadableInputError: it is not a trace.
-    """
+    """The columns of the events in a stream, what stands beside them, and what was lost."""
     columns = Columns()
     reader = ArrayReader(stream, path, EVENTS, decode, is_event)
     with collector_paused():
@@ -100,21 +92,12 @@ def read_columns(
 def read_arguments(
     source: str | PathLike[str] | Source, file_indices: Iterable[int], *, is_whole: bool = False
 ) -> dict[int, dict[str, Any]]:
-    """The arguments of a few events, which are not kept when a trace is read.
+    """The arguments of a few events, which are not kept when a trace is read, by file index.
 
     Args:
         source: the file that the trace came from.
         file_indices: values of `Trace.file_index`.
         is_whole: the trace has no damage (`DAMAGE`), so that each event can be found faster.
-
-    Returns:
-        the event's "args" object by file index; empty where the event has none, or none that can
-        be read.
-
-    Raises:
-        UsageError: the source is a folder of several traces.
-        UnreadableInputError: the file can no longer be read.
-        MissingSupportError: its URL needs a package that is not installed.
 
     >>> path = "traces/events_item.pt.trace.json.gz"
     >>> trace = read_trace(path)
@@ -169,12 +152,7 @@ _BEFORE, _AFTER = b'{"%b": [' % EVENTS.encode(), b"]}"
 
 
 def read_trace_in_chunks(source: Source, processes: int) -> Trace:
-    """Read one file, by several processes if it is huge and can be cut.
-
-    Raises:
-        UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.
-        MissingSupportError: its URL needs a package that is not installed.
-    """
+    """Read one file, by several processes if it is huge and can be cut; errors as `read_trace`."""
     path = source.copy or source.path
     chunks = _chunks(Path(path)) if processes > 1 else []
     if len(chunks) < _MIN_CHUNKS:

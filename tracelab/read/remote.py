@@ -45,11 +45,7 @@ _STATUS_REASONS = MappingProxyType(
 
 
 def is_url(path: str) -> bool:
-    """Return True if a path is a URL.
-
-    >>> is_url("s3://bucket/step.json"), is_url("step.json")
-    (True, False)
-    """
+    """Return True if a path is a URL."""
     return "://" in path
 
 
@@ -63,12 +59,7 @@ def shown_path(path: str) -> str:
 
 
 def open_remote(url: str, path: str) -> io.RawIOBase:
-    """Open a file of a URL, which is called by a path in errors.
-
-    Raises:
-        MissingSupportError: it needs a package that is not installed.
-        Exception: an error of its file system's own.
-    """
+    """Open a file of a URL, which is called by a path in errors; these are its file system's."""
     protocols = [link.partition("://")[0] for link in url.split("::")]  # "zip://a.json::s3://b/c"
     is_stream = len(protocols) == 1 and protocols[0] in _HTTP
     try:
@@ -86,11 +77,7 @@ def open_remote(url: str, path: str) -> io.RawIOBase:
 
 
 def reason_of_no_read(error: Exception) -> str:
-    """Return why a file cannot be read, by the error at the bottom of a chain.
-
-    >>> reason_of_no_read(ConnectionRefusedError(111, "Connect call failed ('10.0.0.1', 80)"))
-    'the server refuses the connection'
-    """
+    """The reason why a file cannot be read, by the error at the bottom of a chain."""
     for cause in reversed(list(_causes_of(error))):
         for name in (base.__name__ for base in type(cause).__mro__):
             if name in _REASONS:
@@ -116,12 +103,7 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _options_of(protocol: str, *, is_stream: bool) -> dict[str, Any]:
-    """The options of a file system: its time limits, and what it may connect to.
-
-    Args:
-        protocol: the file system's, as a URL has it.
-        is_stream: what it opens is read once, from the beginning to the end.
-    """
+    # Its time limits, and what it may connect to. A stream is read once, from beginning to end.
     if protocol in _HTTP:
         from aiohttp import ClientTimeout
 
@@ -162,9 +144,5 @@ def _socket_maker() -> Callable[[Any], socket.socket]:
 
 
 def is_public(address: str) -> bool:
-    """Return True if an IP address is one of the Internet.
-
-    >>> is_public("8.8.8.8"), is_public("169.254.169.254"), is_public("::ffff:10.0.0.1")
-    (True, False, False)
-    """
+    """Return True if an IP address is one of the Internet, not "169.254.169.254"."""
     return ip_address(address).is_global

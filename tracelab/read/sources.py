@@ -52,16 +52,9 @@ Inputs = Given | Iterable[Given]
 def find_inputs(
     given: object, name: str, max_unpacked_bytes: int | None = None
 ) -> tuple[list[str], tuple[Source, ...]]:
-    """The files that an argument stands for, and what each of its parts is called.
+    """The files that an argument of this name stands for, and what each of its parts is called.
 
-    Args:
-        given: one of `Given`, or several.
-        name: of the argument.
-        max_unpacked_bytes: what each file may unpack to, as of `Options`.
-
-    Raises:
-        UsageError: it is something else, or none.
-        UnreadableInputError: as of `find_sources`.
+    A UsageError if it is something else, or nothing; errors as of `find_sources`.
     """
     several = given if is_several(given) else [given]
     inputs = [source_of(one, name, number) for number, one in enumerate(several, 1)]
@@ -80,13 +73,7 @@ def is_several(given: object) -> TypeGuard[Iterable[Any]]:
 def source_of(given: object, name: str, number: int = 1) -> str | Source:
     """One file as its path; bytes or an open file as a source with a copy of what is in them.
 
-    Args:
-        given: one of `Given`.
-        name: of the argument.
-        number: which of its parts it is, for what has no name.
-
-    Raises:
-        UsageError: it is something else, or a file that is closed.
+    `name` and `number` call what has no name. A UsageError for something else, or a closed file.
     """
     if isinstance(given, str | PathLike):
         return os.fspath(given)
@@ -144,12 +131,7 @@ def find_sources(
 
 
 def one_source(path: Given, name: str = "source", max_unpacked_bytes: int | None = None) -> Source:
-    """The one file that an argument of this name stands for; a source stands for itself.
-
-    Raises:
-        UsageError: the path is a folder of several traces, or a file of several.
-        UnreadableInputError: the path does not exist, or is a folder without a trace.
-    """
+    """The one file that an argument of this name stands for; a UsageError if it is several."""
     if isinstance(path, Source):
         return path
     [label], sources = find_inputs(path, name, max_unpacked_bytes)
@@ -287,9 +269,8 @@ _RankOf = Callable[[bytes], tuple[str, bytes] | None]
 def parts_of(source: Source) -> list[Source]:
     """The traces in a local file that holds several; none where it is one trace, or anything else.
 
-    Raises:
-        UnreadableInputError: it is an archive that is damaged, holds no trace, or unpacks to much
-            more than any trace does.
+    An UnreadableInputError for a damaged archive, one without a trace, or one that unpacks to much
+    more than any trace does.
     """
     head = b""
     with suppress(TracelabError, *READ_ERRORS):  # its reader says what is wrong
@@ -348,11 +329,7 @@ def _members(source: Source, members: Iterator[tuple[str, IO[bytes]]]) -> list[S
 
 
 class _Headers(io.BufferedIOBase):
-    """A stream of a tar that refuses long headers.
-
-    Attributes:
-        left_bytes: how many may be read before the next member.
-    """
+    """A stream of a tar that refuses long headers: `left_bytes` may precede the next member."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream
@@ -425,11 +402,7 @@ def _packed(path: Path) -> IO[bytes]:
 
 
 def _rank_of_sglang(text: bytes) -> tuple[str, bytes] | None:
-    """The label before the process id, and the text with the process id alone.
-
-    >>> _rank_of_sglang(b'{"ph": "X", "pid": "[TP00-DP01] 1234", "tid": 7}')
-    ('TP00-DP01', b'{"ph": "X", "pid": 1234, "tid": 7}')
-    """
+    # The label before the process id, and the text with the process id alone.
     found = _OF_SGLANG.search(text)
     if found is None:
         return None
@@ -439,7 +412,7 @@ def _rank_of_sglang(text: bytes) -> tuple[str, bytes] | None:
 
 
 def _rank_of_tracelens(text: bytes) -> tuple[str, bytes] | None:
-    """The last argument "rank", which the fusion adds to those of the profiler."""
+    # The last argument "rank": the fusion adds it to those of the profiler.
     found = _OF_TRACELENS.findall(text)
     return (f"rank{int(found[-1])}", text) if found else None
 

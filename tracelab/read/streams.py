@@ -24,8 +24,7 @@ with suppress(ImportError):
 GZIP_MAGIC = b"\x1f\x8b"
 _WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024
-# No real trace seen shrinks to less than a fiftieth; a bomb shrinks to a thousandth. The limit is
-# relative: what is read of a stream costs time, but memory only by what is held of it.
+# No real trace seen shrinks to less than a fiftieth; a bomb shrinks to a thousandth.
 MAX_RATIO, MIN_LIMIT_BYTES = 200, 16 << 20
 MAX_REMOTE_BYTES = 32_000_000_000
 # What a stream of `open_source` raises where it is damaged.
@@ -43,8 +42,7 @@ class Source(Record):
 
     Attributes:
         path: a local path or a URL that fsspec knows, as it is shown: without secrets.
-        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
-            gives none, or only one in a part of the job.
+        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"), if any.
         named: the user named this very file, rather than a folder that contains it.
         copy: the file with the content, where the path is a pipe, which can be read only once, or
             no file at all; the URL, where it holds secrets.
@@ -58,22 +56,14 @@ class Source(Record):
     max_unpacked_bytes: int | None = None
 
     def require_few(self, unpacked_bytes: int, packed_bytes: int, max_ratio: int) -> None:
-        """Refuse more unpacked bytes than this number of packed ones may become.
-
-        Raises:
-            UnreadableInputError: there are more.
-        """
+        """Refuse, by an UnreadableInputError, more than these packed bytes may become."""
         given = self.max_unpacked_bytes
         if unpacked_bytes > (given or max(MIN_LIMIT_BYTES, max_ratio * packed_bytes)):
             limit = f"{given / 1e9:g} GB" if given else f"{max_ratio} times its size"
             raise self._too_large(f"unpacks to more than {limit}")
 
     def require_size(self, read_bytes: int) -> None:
-        """Refuse more bytes than a remote file may have.
-
-        Raises:
-            UnreadableInputError: there are more.
-        """
+        """Refuse, by an UnreadableInputError, more bytes than a remote file may have."""
         limit = self.max_unpacked_bytes or MAX_REMOTE_BYTES
         if read_bytes > limit:
             raise self._too_large(f"is larger than {limit / 1e9:g} GB")
@@ -88,15 +78,8 @@ class Source(Record):
 def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.BufferedIOBase]:
     """A stream of the file's decompressed bytes; gzip, xz and bzip2 are known by their content.
 
-    The stream raises UnreadableInputError where it unpacks to more bytes than it may.
-
-    Args:
-        source: the file.
-        max_ratio: how many times its size it may unpack to, where the source does not say.
-
-    Raises:
-        UnreadableInputError: the file cannot be opened.
-        MissingSupportError: the URL needs a package that is not installed.
+    An UnreadableInputError if the file cannot be opened, or from the stream where it unpacks to
+    more than it may: `max_ratio` times its size, where the source does not say.
     """
     with ExitStack() as stack:
         try:
@@ -133,11 +116,7 @@ def _unpacked(
 
 
 def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
-    """Read bytes of a stream, fewer at its end or at damage; return True with them if damaged.
-
-    >>> read_as_far(io.BytesIO(b"all of it"), 3)
-    (b'all', False)
-    """
+    """Read bytes of a stream, fewer at its end or at damage; return True with them if damaged."""
     reads: list[bytes] = []
     try:
         # `read` would throw away the good bytes before the damage that it meets.
@@ -150,10 +129,7 @@ def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
 
 
 def ends_as_json(path: str) -> bool:
-    """True if a written file ends as a JSON object does; where the disk was full it breaks off.
-
-    Its writer may not have noticed: Kineto says so on stderr only.
-    """
+    """True if a written file ends as a JSON object does; where the disk was full it breaks off."""
     last = b""
     try:
         with open_source(Source(path, None, named=True)) as stream:
@@ -175,7 +151,7 @@ def watched(on_read: Callable[[int], object]) -> Iterator[None]:
 
 
 def report_read(byte_count: int) -> None:
-    """Count bytes of a file that were read elsewhere, by another process."""
+    """Count bytes of a file that another process read."""
     on_read = _watcher.get()
     if on_read is not None:
         on_read(byte_count)
@@ -220,8 +196,8 @@ class _Watched(io.RawIOBase):
 class _Gunzip:
     """Unpacks one member of a gzip file, as the standard library's other decompressors do theirs.
 
-    The standard library's own reader cannot unpack by another package, and that package's reader
-    gives nothing of a file that breaks off.
+    The standard library's reader cannot use another package; that package's gives nothing of a file
+    that breaks off.
     """
 
     def __init__(self) -> None:
@@ -297,9 +273,5 @@ def _open_local(path: str) -> io.RawIOBase:
 
 
 def unreadable(path: str, error: Exception) -> UnreadableInputError:
-    """The error that says why a file cannot be read.
-
-    >>> unreadable("step.json", PermissionError(13, "Permission denied"))
-    UnreadableInputError('step.json: permission denied')
-    """
+    """The error that says why a file cannot be read."""
     return UnreadableInputError(f"{path}: {reason_of_no_read(error)}")

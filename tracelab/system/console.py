@@ -20,9 +20,7 @@ _PIPE_WIDTH = 100
 def write_result(text: str, commands: str = "") -> None:
     """Print a result; a closed pipe is fine, a full or closed stdout an OutputError.
 
-    Args:
-        text: the result, in which a CI system finds no commands.
-        commands: those that it is to find, before the result.
+    A CI system finds no commands in it, but those given, which come first.
     """
     stream = sys.stdout
     text = commands + escape_commands(text)
@@ -62,8 +60,8 @@ def output_in_color() -> bool:
 def guarded_streams() -> Iterator[Callable[[], None]]:
     """Let no library fail at stdout or stderr during a `with` block, whatever they are.
 
-    It gives a function to call at the block's end, which raises `OutputError` if something was
-    written to a stdout that is full or closed. A pipe that its reader closed is no failure.
+    It gives a function to call at the block's end, which raises `OutputError` if stdout was full or
+    closed. A pipe that its reader closed is no failure.
     """
     plain = sys.stdout, sys.stderr
     (results, guard), (messages, _) = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)
@@ -99,7 +97,7 @@ def plain_streams() -> Iterator[None]:
 
 
 def _flush(*streams: TextIO | None) -> None:
-    """Let what is in buffers be seen before what others write; who wrote it hears of failures."""
+    # What is in buffers is seen before what others write; who wrote it hears of failures.
     for stream in streams:
         with suppress(OSError, ValueError):  # full, or closed
             if stream is not None:
@@ -110,11 +108,7 @@ _plain_streams: ContextVar[tuple[TextIO, TextIO] | None] = ContextVar("plain", d
 
 
 class _Guard(io.RawIOBase):
-    """Writes to a file descriptor until that fails, and takes the rest for written.
-
-    Attributes:
-        failure: why nothing is written any more.
-    """
+    """Writes to a file descriptor until that fails, and takes the rest for written."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

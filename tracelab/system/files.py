@@ -21,11 +21,7 @@ _URL = r"[A-Za-z][A-Za-z0-9+.-]+:/"  # a path has lost the second slash
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, and make the folders above it; an older one is replaced when all is written.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """Write a file, and make the folders above it; an older one is replaced when all is written."""
     make_folder_of(os.path.realpath(path))
     with _output_errors(path):
         try:
@@ -40,11 +36,7 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
 
 @contextmanager
 def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A stream into a file, for what is too large to be held; otherwise as `write_file`.
-
-    Raises:
-        OutputError: it cannot be written.
-    """
+    """A stream into a file, for what is too large to be held; otherwise as `write_file`."""
     make_folder_of(os.path.realpath(path))
     with _output_errors(path), _stream_into(path) as stream:
         yield stream
@@ -61,7 +53,7 @@ def _stream_into(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def make_folder_of(path: str | os.PathLike[str]) -> None:
-    """Make the missing folders above a file; raises OutputError."""
+    """Make the missing folders above a file."""
     with _output_errors(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
 
@@ -80,13 +72,8 @@ def replacing(
 ) -> Iterator[IO[bytes]]:
     """A new file beside that of a path, which takes its place when all of it is written.
 
-    Args:
-        path: the file; a link stands for what it points to.
-        ending: of the new file's name until then.
-        is_private: only its owner may read it, whatever the rights of other new files are.
-
-    Raises:
-        OSError: it cannot be written; then nothing is left of it.
+    Its name has an ending until then. A private one only its owner may read. After an OSError
+    nothing is left of it.
     """
     target = Path(os.path.realpath(path))
     unfinished = hidden_path(target.parent, ending)
@@ -136,7 +123,7 @@ def _remove_if_dead(path: Path, process: int) -> None:
 
 
 def identities(paths: Iterable[str]) -> frozenset[tuple[int, int]]:
-    """Return the identities of the files that exist, whatever names and links lead to them."""
+    """The identities of the files that exist, whatever names and links lead to them."""
     found: set[tuple[int, int]] = set()
     for path in paths:
         with suppress(OSError, ValueError):  # it does not exist yet, or is no path but a URL
@@ -150,12 +137,8 @@ def require_output(
 ) -> None:
     """Refuse a path that no result can be written to, before anything is computed for it.
 
-    Args:
-        path: the file to write later; its folder may have to be made then.
-        inputs: the `identities` of files that are read, none of which it may be.
-
-    Raises:
-        OutputError: it is one of the inputs, a folder or a URL, or it must not be written.
+    An OutputError if it is one of the inputs (`identities`), a folder or a URL, or must not be
+    written.
     """
     name = os.fspath(path)
     if not name:

@@ -1,8 +1,7 @@
 """A server of some named contents on this machine alone, to whoever knows its token.
 
-Every user of the machine can connect to its ports, and every page that a browser shows can have it
-send requests there. So there is nothing without the token in the path, and nothing for a request to
-another host's name, which a page elsewhere may have made an alias of this machine.
+Every user and every page in a browser can send requests to its ports: so there is nothing without
+the token, and nothing for another host's name, which a page may have made an alias.
 """
 
 from __future__ import annotations
@@ -45,12 +44,9 @@ _HEADERS = (
 
 
 class Content(Record):
-    """Content that is served under one name.
+    """Content that is served under one name: for each request bytes, in pieces.
 
-    Attributes:
-        media_type: of the header Content-Type.
-        chunks: called for each request; gives the bytes, in pieces.
-        byte_count: how many these are; None where only their end tells.
+    `byte_count` is None where only their end tells how many.
     """
 
     media_type: str
@@ -77,18 +73,13 @@ def _chunks_of_file(path: str | Path) -> Iterator[bytes]:
 class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Serves contents by name on a port of this machine; a `with` block closes the port.
 
-    Attributes:
-        contents: those that are served, by name; that named "" is what `url` shows.
-        token: the first part of every path.
-        port: the port.
-        url: the address of the content named ""; the names of the others are relative to it.
+    The content named "" is what `url` shows; the names of the others are relative to it.
     """
 
     daemon_threads = True  # a transfer that is under way does not keep the program
     allow_reuse_address = sys.platform != "win32"  # there, two could share one port
 
     def __init__(self, port: int = 0) -> None:
-        """Take a port, 0 for any that is free; raises UsageError if nothing can listen there."""
         try:
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:

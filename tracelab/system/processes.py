@@ -1,8 +1,7 @@
 """Functions in several processes, all of which end together.
 
-The pools of the standard library send all results through one pipe. A process that is ended while
-it writes there leaves half a result, for the rest of which they wait forever; so each process
-has a pipe of its own here.
+In the standard library's pools, which have one pipe for all results, a process that is ended while
+it writes makes the others wait forever.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PATIENCE_S = 3
 
 
 def processors() -> int:
-    """Return the number of processors that this process may use; containers often limit it."""
+    """The number of processors that this process may use; containers often limit it."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -123,7 +122,7 @@ def _outcome(
 
 
 def _end(processes: Sequence[BaseProcess]) -> None:
-    """End processes: in good order if they can, in any case soon."""
+    # In good order if they can, in any case soon.
     for process in processes:
         process.terminate()
     deadline_s = time.monotonic() + _PATIENCE_S

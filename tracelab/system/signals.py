@@ -20,7 +20,7 @@ def terminable() -> Iterator[None]:
 
 
 def exit_when_signalled(number: int, _: types.FrameType | None) -> None:
-    """A handler that ends the program as an exit would, with 128 and the signal's number."""
+    """End the program as an exit would, with 128 and the signal's number."""
     raise SystemExit(SIGNALLED + number)
 
 

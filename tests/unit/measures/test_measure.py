@@ -1,11 +1,9 @@
-"""The recipe of ``tracelab.measures.measure``: a measure is one file, registered by one line."""
+"""The example of ``short_activities.py``: a measure is one file, registered by one line."""
 
 import importlib
-import inspect
 import pickle
-import re
-import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 import jsonschema
 import orjson
@@ -16,21 +14,15 @@ from tests.build.files import US, kernel, launch, step, write
 from tests.build.json_schema import json_schema
 from tracelab.comparison.compare import compare_sides
 from tracelab.comparison.diff import Side
-from tracelab.measures import measure as recipe
 from tracelab.measures.registry import MEASURES
 from tracelab.render.text.report import render_result, render_text
 
 
 @pytest.fixture(scope="module")
-def measures(tmp_path_factory):
-    """Those of the package and the one of the recipe, from its text, which is a file on its own."""
-    indented = re.search(r"\n\n( {7}\"\"\"GPU.*?)\n\n2\. ", inspect.getdoc(recipe), re.DOTALL)[1]
-    text = textwrap.dedent(indented)
-    assert len(text.splitlines()) < 40
-    folder = tmp_path_factory.mktemp("outside")
-    (folder / "short_activities.py").write_text(text)
+def measures():
+    """Those of the package and the one of the recipe."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(folder)
+        patch.syspath_prepend(Path(__file__).parent)
         yield (*MEASURES, importlib.import_module("short_activities").MEASURE)
 
 

@@ -17,11 +17,11 @@ class GraphReplays(Arrays):
     """The replays of a file, by launch, and the activities of each.
 
     Attributes:
-        launch_id: int64[r], event ids of the calls that replayed a graph.
-        is_ordered: bool[r], whether it ran in one stream, so that its nodes are in the order in
-            which they were captured.
-        row: intp[n], timeline rows, replay after replay, by start.
-        first: intp[r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
+        launch_id: [r], the calls that replayed a graph.
+        is_ordered: whether it ran in one stream, so that its nodes are in the order in which they
+            were captured.
+        row: [n], timeline rows, replay after replay, by start.
+        first: [r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
     """
 
     launch_id: Int64Array
@@ -62,7 +62,7 @@ _MIN_REPLAYED_SHARE = 0.5
 
 
 def replayed(timeline: Timeline) -> NDArray[np.bool_]:
-    """bool[m], which timeline rows are nodes of a graph that was replayed."""
+    """[m], which timeline rows are nodes of a graph that was replayed."""
     is_launched = timeline.launch_id != ABSENT
     is_replayed = match_names(timeline.trace, timeline.launch_id, is_graph_launch)
     found: NDArray[np.bool_] = is_launched & is_replayed

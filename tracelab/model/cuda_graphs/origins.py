@@ -1,7 +1,6 @@
 """Places in the program from which the activities of a CUDA graph's replay come.
 
-A replay is one call. An annotation of a node says where it was captured, or the capture, if it is
-in the file.
+An annotation of a node says where it was captured, or the capture, if it is in the file.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ class Origins(Arrays):
     """Origins of the GPU activities that ran as nodes of graphs; m rows of the timeline.
 
     Attributes:
-        event_id: int64[m], event id of the host call that was captured; ABSENT where none is known,
-            and for all that ran outside of graphs.
-        annotation_index: int32[m], index into `annotations`; ABSENT where the file has none.
+        event_id: [m], the host call that was captured, else ABSENT.
+        annotation_index: [m], index into `annotations`, else ABSENT.
         annotations: what the program called the regions in which nodes were captured.
     """
 
@@ -51,17 +49,17 @@ class Origins(Arrays):
 
     @property
     def basis(self) -> NDArray[np.int8]:
-        """int8[m], `Basis.CAPTURE` where a call is known, else ABSENT."""
+        """`Basis.CAPTURE` where a call is known, else ABSENT: int8[m]."""
         return np.where(self.event_id == ABSENT, ABSENT, Basis.CAPTURE).astype(np.int8)
 
     @property
     def surest_basis(self) -> NDArray[np.int8]:
-        """int8[m], the surest `Basis` of each row; ABSENT where nothing is known."""
+        """The surest `Basis` of each row, else ABSENT: int8[m]."""
         has_annotation = self.annotation_index != ABSENT
         return np.where(has_annotation, Basis.ANNOTATION, self.basis).astype(np.int8)
 
     def call_id(self, launch_id: Int64Array) -> Int64Array:
-        """int64[m], the call that stands for each activity: the captured one, else its launch."""
+        """[m], the call that stands for each activity: the captured one, else its launch."""
         return np.where(self.event_id == ABSENT, launch_id, self.event_id)
 
 
@@ -75,10 +73,9 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
     replays = graph_replays(timeline)
     if len(replays):
-        places = _Places(timeline, lines)
         captures = find_captures(trace, trace.correlation[timeline.event_id])
         matches = _captured(timeline, replays, captures)
-        for rows, agreed_id in places.agreed(matches):
+        for rows, agreed_id in _agreed(timeline, lines, matches):
             event_id[rows] = agreed_id
     return Origins(
         event_id=event_id,
@@ -96,42 +93,34 @@ class _Match(NamedTuple):
     graphs: Sequence[tuple[int, NDArray[np.intp]]]  # how many sequences; intp[replays, nodes], rows
 
 
-class _Places:
-    def __init__(self, timeline: Timeline, lines: SourceLines) -> None:
-        self._timeline, self._lines = timeline, lines
+def _agreed(
+    timeline: Timeline, lines: SourceLines, matches: Sequence[_Match]
+) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
+    """Each graph's rows, and the call of each node, ABSENT where its sequences do not agree."""
+    several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
+    known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
+    place = _place_numbers(timeline, lines, known_id) if len(known_id) else known_id
+    for match in matches:
+        first, *others = match.event_ids
+        agreed, is_agreed = [first], np.ones(len(first), dtype=np.bool_)
+        for other in others:
+            at_first, at_other = (place[np.searchsorted(known_id, x)] for x in (first, other))
+            is_agreed = is_agreed & (at_first == at_other)
+            agreed.append(np.where(is_agreed, other, ABSENT))
+        yield from ((rows, agreed[count - 1]) for count, rows in match.graphs)
 
-    def agreed(self, matches: Sequence[_Match]) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
-        """Return each graph's rows, and int64[nodes], the event id of the call of each node."""
-        # That of the last of its sequences; ABSENT where that is at another place of the program
-        # than that of one of the others.
-        several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
-        known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
-        place = self._numbers(known_id) if len(known_id) else known_id
-        for match in matches:
-            first, *others = match.event_ids
-            agreed, is_agreed = [first], np.ones(len(first), dtype=np.bool_)
-            for other in others:
-                at_first, at_other = (place[np.searchsorted(known_id, x)] for x in (first, other))
-                is_agreed = is_agreed & (at_first == at_other)
-                agreed.append(np.where(is_agreed, other, ABSENT))
-            yield from ((rows, agreed[count - 1]) for count, rows in match.graphs)
 
-    def _numbers(self, event_id: Int64Array) -> Int64Array:
-        sites = call_sites(self._timeline, event_id, self._lines)
-        module = ModulePaths(self._timeline).modules_of(event_id).tolist()
-        alone = {site: replace(site, annotation=None) for site in set(sites)}
-        numbers: dict[object, int] = {}
-        return np.array(
-            [
-                numbers.setdefault((alone[site], of_module), len(numbers))
-                for site, of_module in zip(sites, module, strict=True)
-            ],
-            dtype=np.int64,
-        )
+def _place_numbers(timeline: Timeline, lines: SourceLines, event_id: Int64Array) -> Int64Array:
+    sites = call_sites(timeline, event_id, lines)
+    module = ModulePaths(timeline).modules_of(event_id).tolist()
+    alone = {site: replace(site, annotation=None) for site in set(sites)}
+    places = [(alone[site], of_module) for site, of_module in zip(sites, module, strict=True)]
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(x, len(numbers)) for x in places], dtype=np.int64)
 
 
 def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
-    """int8[m], the `Category` of what the program requested: the driver has kernels that copy."""
+    """The `Category` of what the program requested: the driver has kernels that copy."""
     trace, event_id = timeline.trace, timeline.event_id
     category = trace.category[event_id].copy()
     is_kernel = category == Category.KERNEL
@@ -144,7 +133,7 @@ def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
 
 
 def _graphs(timeline: Timeline, replays: GraphReplays) -> list[list[int]]:
-    """List the replays (indices) of each graph, as far as they tell graphs apart."""
+    """The replays (indices) of each graph, as far as they tell graphs apart."""
     trace, event_id = timeline.trace, timeline.event_id
     columns = trace.name_index[event_id], trace.copied_bytes[event_id], timeline.device_number
     activity = np.stack(columns, axis=1)

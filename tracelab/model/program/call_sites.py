@@ -52,8 +52,8 @@ class CallSite(Record):
         call: what that function called there: "item", "Linear" for a module, or "__bool__" and the
             like for what is written without a name.
         line: the line of that call, None where the source does not say it for certain.
-        waited_in: of a thread without any function in the file, in what the thread that the other
-            fields are about waited for it, such as "join" or "parallel_apply"; else None.
+        waited_in: of a thread without any function in the file, in what the thread of the other
+            fields waited for it, such as "join"; else None.
     """
 
     operator: str | None = None
@@ -71,35 +71,28 @@ NO_CALL_SITE = CallSite()
 def call_sites(
     timeline: Timeline, events: NDArray[np.integer[Any]], lines: SourceLines | None = None
 ) -> tuple[CallSite, ...]:
-    """Say where in the program each of these host events (int[k]) was made.
-
-    They may nest, and repeat. Without `lines` no line is named.
-    """
+    """Say where in the program each of these host events was made; without `lines`, no line."""
     return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
 
 
 def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-    """int64[k], the threads whose Python made the host events of threads without any.
-
-    ABSENT for events of threads with Python frames, and where the file does not say.
-    """
+    """[k], the threads whose Python made the host events of threads without any, else ABSENT."""
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
 
 def regions_around(
     timeline: Timeline, regions: Nesting, events: NDArray[np.integer[Any]]
 ) -> Int64Array:
-    """int64[k], the innermost region around each event, of its thread or its caller's."""
+    """[k], the innermost region around each event, of its thread or its caller's."""
     event_id = np.asarray(events, dtype=np.int64)
     index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
     return np.where(index == ABSENT, regions.innermost_on(caller, event_id), index)
 
 
 def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-    """int64[k], the thread that waited when a thread without Python made each event.
+    """[k], the thread that waited when a thread without Python made each event, else ABSENT.
 
-    Those are threads that were started while the profiler ran, and none of autograd's. ABSENT for
-    events of other threads, and where the file does not say.
+    Those are threads that were started while the profiler ran, and none of autograd's.
     """
     return _locator(timeline).waiting_threads(np.asarray(events, dtype=np.int64))
 
@@ -116,7 +109,7 @@ def _locator(timeline: Timeline) -> _Locator:
 
 
 def program_calls(timeline: Timeline) -> ProgramCalls:
-    """Return the calls of the program's own code, as far as the file has Python stacks."""
+    """The calls of the program's own code, as far as the file has Python stacks."""
     return _locator(timeline).program_calls()
 
 
@@ -146,12 +139,11 @@ class ProgramCalls(Arrays):
     """The functions of the program's own code, and what they call.
 
     Attributes:
-        event_id: int64[c], functions of the program, the functions of others that they call, and
-            the operators that they run without a call.
-        site_id: int64[c], the event whose call site is that of each: of what stands around the
-            function that was called, that function.
-        backward: per thread, as an index into `Trace.threads`, when it was in a backward pass.
-        autograd_threads: int32[t], likewise, autograd's own: they run what that thread called.
+        event_id: [c], functions of the program, the functions of others that they call, and the
+            operators that they run without a call.
+        site_id: [c], the event whose call site is that of each.
+        backward: per thread when it was in a backward pass.
+        autograd_threads: autograd's own: they run what that thread called.
     """
 
     event_id: Int64Array
@@ -165,9 +157,6 @@ class _Locator:
 
     An operator, an annotation or a frame is given by its index in its `Nesting`, a name by its
     index in `Trace.strings`; ABSENT for none.
-
-    Attributes:
-        frames: the Python functions of every thread as trees.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -182,18 +171,15 @@ class _Locator:
         self._source_files = tuple(trace.info.source_scopes)
 
     def calling_threads(self, events: Int64Array) -> Int64Array:
-        """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
         return self._callers(events, self.frames.innermost(events))
 
     def waiting_threads(self, events: Int64Array) -> Int64Array:
-        """int64[k], the thread that waited for the thread of each event, else ABSENT."""
         unrecorded = np.isin(self._trace.thread_index[events], self._unrecorded_threads)
         waiting = np.full(len(events), ABSENT, dtype=np.int64)
         waiting[unrecorded] = self.calling_threads(events[unrecorded])
         return waiting
 
     def call_sites(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
-        """The call site of each event."""
         operator = self._operators.innermost(events)
         annotation = self._annotations.innermost(events)
         frame = self.frames.innermost(events)
@@ -233,7 +219,6 @@ class _Locator:
         return tuple(map(call_site, *(column.tolist() for column in columns)))
 
     def program_calls(self) -> ProgramCalls:
-        """Calls of the program's own code."""
         frames = self.frames
         frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
         site = self._wrapped(frame)
@@ -251,7 +236,6 @@ class _Locator:
 
     @cached_property
     def program_functions(self) -> tuple[ProgramFunction, ...]:
-        """The functions of the program's own code, with what they call."""
         frames, strings = self.frames, self._trace.strings
         caller = frames.around(frames.parent_index, ~self._named(is_wrapper))
         is_wrapped = _take(self._named(is_wrapper), frames.parent_index)
@@ -299,7 +283,6 @@ class _Locator:
 
     @cached_property
     def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
-        """Return the operators, and their frames, that a function runs without a call."""
         around, outer = self._operator_frame, self._operators.parent_index
         is_direct = _take(self._is_program, around)
         is_direct &= (outer == ABSENT) | (around[outer] != around)
@@ -307,8 +290,7 @@ class _Locator:
         return direct, around[direct]
 
     def _wrapped(self, frame: NDArray[np.intp], *, own: bool = False) -> NDArray[np.intp]:
-        """intp[k], of each frame that is a wrapper the one it stands around; else the frame."""
-        # That is the longest one inside it, unless that is of the program's own code again.
+        # A wrapper stands around the longest frame inside it, unless that is of the program again.
         inside = self._inside_wrapper
         if not own:
             inside = np.where(self._is_program[inside], np.arange(len(inside)), inside)
@@ -318,7 +300,6 @@ class _Locator:
 
     @cached_property
     def _inside_wrapper(self) -> NDArray[np.intp]:
-        """intp[frames], of each wrapper the longest frame inside it; else the frame."""
         frames = self.frames
         inner = np.flatnonzero(_take(self._named(is_wrapper), frames.parent_index))
         inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
@@ -374,13 +355,12 @@ class _Locator:
         return MODULE_CALL if is_module_call(frame) else self._called_name(frame)
 
     def _called_operator(self, operator: Int64Array) -> Int64Array:
-        """int64[k], the outermost tensor operator around each: what the program called."""
+        """The outermost tensor operator around each: what the program called."""
         is_aten = self._operators.have_name(is_tensor_operator)
         is_inner = is_aten & _take(is_aten, self._operators.parent_index)
         return self._operators.around(operator, ~is_inner)
 
     def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-        """The program's frame around each frame, and what ran in it."""
         program_frame = frame.copy()
         inside, called, wait = np.full((3, len(frame)), ABSENT, dtype=np.int64)
         open_ = np.flatnonzero(program_frame != ABSENT)
@@ -403,8 +383,7 @@ class _Locator:
         return program_frame, inside, called, wait
 
     def _among_calls(self, frame: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Number the calls of one name directly inside a frame, and count them."""
-        # Twice int64[k], ABSENT where either frame is.
+        """Number the calls of one name directly inside a frame, and count them; or ABSENT."""
         ordinal, count = np.full((2, len(frame)), ABSENT, dtype=np.int64)
         known = np.flatnonzero((frame != ABSENT) & (inside != ABSENT))
         children = self.frames.children(np.unique(frame[known]))
@@ -422,7 +401,7 @@ class _Locator:
         return ordinal, count
 
     def _call_numbers(self, frame: NDArray[np.intp]) -> Int64Array:
-        """int64[k], a number for what each frame calls: the same for the same name of a call."""
+        """A number for what each frame calls: the same for the same name of a call."""
         names = self.frames.names(frame)
         number_of_name = np.zeros(len(self._trace.strings), dtype=np.int64)
         number_of_name[names] = 1
@@ -433,11 +412,10 @@ class _Locator:
         return number_of_name[names]
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
-        """int64[k], for which thread a thread without Python made each event, else ABSENT."""
-        # Autograd's own threads run no Python: their work is that of the thread inside a backward
-        # pass. Of threads that were started while the profiler ran, the file has no functions:
-        # their calls are for the thread that waits for other threads then. If two threads are
-        # inside such a call together, the file does not say whose work it is.
+        """For which thread a thread without Python made each event, else ABSENT."""
+        # Autograd's own threads work for the thread inside a backward pass, those that were started
+        # while the profiler ran for the thread that waits for others then. Of two threads inside
+        # such a call together, the file does not say whose work it is.
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
         thread = self._trace.thread_index[events[alone]]
@@ -461,7 +439,7 @@ class _Locator:
         regions: Nesting,
         is_inside: Callable[[Int64Array], NDArray[np.bool_]],
     ) -> Int64Array:
-        """int64[k], the only one of some threads whose regions pass a test at each event's time."""
+        """The only one of some threads whose regions pass a test at each event's time."""
         process = np.array([thread.process for thread in self._trace.threads])
         of_events = process[self._trace.thread_index[events]]
         only = np.full(len(events), ABSENT, dtype=np.int64)
@@ -475,20 +453,18 @@ class _Locator:
         return only
 
     def _is_in_backward(self, frame: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], of which frames the innermost built-in around them is ``run_backward``."""
+        """Tell for which frames the innermost built-in around them is ``run_backward``."""
         built_in = self.frames.around(frame, self._named(is_built_in))
         is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._named(is_backward)[built_in]
         return is_inside
 
     def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], which frames are in a wait for other threads that the program called."""
         # A library's own thread that waits for something to do, a logger's for one, is in none.
         wait = self.frames.around(frame, self._named(_waits))
         is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
         return is_inside
 
     def _is_in_parallel(self, annotation: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], which annotations are of `nn.DataParallel`, or inside one that is."""
         is_inside: NDArray[np.bool_] = (
             self._annotations.around(annotation, self._is_parallel) != ABSENT
         )
@@ -519,8 +495,7 @@ class _Locator:
 
     @cached_property
     def _unrecorded_threads(self) -> NDArray[np.int64]:
-        """Index into `Trace.threads` of those of which the file has no functions and no regions."""
-        # Autograd's threads are left out, as are those that only check if work has finished.
+        # Those without functions and regions, besides autograd's and those that check for ends.
         known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
         watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
         return np.setdiff1d(
@@ -529,7 +504,6 @@ class _Locator:
 
     @cached_property
     def _autograd_threads(self) -> NDArray[np.int32]:
-        """Index into `Trace.threads` of those that ran autograd's engine, or have its name."""
         threads = self._trace.threads
         is_engine = np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
         of_engine = self._operators.have_name(is_autograd_node)
@@ -549,7 +523,6 @@ def _waits(name: str) -> bool:
 
 
 def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
-    """bool[k], whether each of these is chosen; ABSENT is not."""
     return np.append(chosen, False)[index]  # ABSENT is the last one
 
 
@@ -558,6 +531,5 @@ def _pairs(a: Int64Array, b: Int64Array) -> list[list[int]]:
     return pairs
 
 
-# What was worked out of a file, for as long as somebody has its timeline: rules ask for the call
-# sites of a few events at a time, and an attribute of the timeline would be a result that changes.
+# For as long as somebody has the timeline: rules ask for call sites of a few events at a time.
 _LOCATORS: WeakKeyDictionary[Timeline, _Locator] = WeakKeyDictionary()

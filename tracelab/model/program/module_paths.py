@@ -26,7 +26,7 @@ class ModuleName(NamedTuple):
 
 
 def module_calls(timeline: Timeline) -> Nesting:
-    """Return the calls of modules that the file has, nested."""
+    """The calls of modules that the file has, nested."""
     trace = timeline.trace
     events = trace.of_category(Category.PYTHON)
     is_call = match_names(trace, events, lambda name: name.startswith(MODULE_PREFIX))
@@ -36,9 +36,7 @@ def module_calls(timeline: Timeline) -> Nesting:
 class ModulePaths:
     """The module that the host was in, at any moment: the innermost one.
 
-    Attributes:
-        names: of the modules, one for each way in which it was called; none where the file does
-            not have the calls of modules.
+    `names` has one for each way in which a module was called.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -61,14 +59,11 @@ class ModulePaths:
         self._path, self._timeline = path, timeline
 
     def modules_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
-        """int64[k], the module that a thread was in at each moment (ascending), else ABSENT."""
+        """The module that a thread was in at each moment (ascending), else ABSENT."""
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 
     def modules_of(self, events: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost module around each event (event id), else ABSENT.
-
-        Of a thread without Python in the file, that around the wait for it.
-        """
+        """The index of the innermost module around each event, or the wait for its thread."""
         module = self._calls.innermost(events)
         open_ = np.flatnonzero(module == ABSENT)
         waiting = waiting_threads(self._timeline, events[open_])
@@ -76,11 +71,11 @@ class ModulePaths:
         return self._path[module]
 
     def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
-        """Return the starts of a thread's modules, int64[k], ns, ascending; and which."""
+        """The starts of a thread's modules, ascending; and which."""
         own = self._calls.entries_of(thread)
         return self._calls.start_ns[own], self._path[own]
 
     def boundaries_ns(self, thread: int) -> Int64Array:
-        """int64[k], ns, when the module of a thread may change; in any order."""
+        """Moments at which the module of a thread may change; in any order."""
         own = self._calls.entries_of(thread)
         return np.concatenate((self._calls.start_ns[own], self._calls.end_ns[own]))

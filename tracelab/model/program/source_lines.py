@@ -1,7 +1,6 @@
 """Lines of calls: a trace names functions only, the program's source tells where in them.
 
-A wrong line is worse than none: wherever more than one spot fits, or the source is not the one that
-was recorded, there is no line.
+A wrong line is worse than none: where several spots fit, or the source has changed, none is named.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ _SMALL_CLASS = re.compile(
     r"^(?:autocast|device_of|enable_grad|inference_mode|no_grad|record_function|set_grad_enabled"
     r"|stream)$"
 )
-# What a line calls that is no object of the program's: methods of modules and tensors, whose names
-# no module has, and classes of PyTorch that are written small.
+# Methods of modules and tensors, and classes of PyTorch written small: no call of an object.
 _NO_OBJECT = re.compile(
     r"^(?:append|autocast|buffers|children|clone|cpu|cuda|detach|device|enable_grad|eval|extend"
     r"|inference_mode|is_available|item|items|keys|load_state_dict|manual_seed|modules"
@@ -58,10 +56,9 @@ class SourceLines:
 
     Args:
         folders: where the program's source is, beside the file that the trace names.
-        recorded: source file to its scopes, as of `scopes_as_lists`, where the recording stored
-            them: they are of the source that ran, and go before any file.
-        texts: source file to line, in digits, to its text, as of `text_as_stored`, where the
-            recording stored them.
+        recorded: source file to its scopes, as of `scopes_as_lists`: they are of the source that
+            ran, and go before any file.
+        texts: source file to line, in digits, to its text, as of `text_as_stored`.
         within: folders outside of which no file is read, whatever a trace names; None for no limit.
     """
 
@@ -99,9 +96,9 @@ class SourceLines:
             first_line: the line that the trace gives for it: of its beginning, of the `yield` from
                 which it went on, or at which it was when recording began.
             called: what was called; a "__name__" for what is written without a name.
-            ordinal: which call of this name it is, from 0, in one activation; None if not known.
+            ordinal: which call of this name it is, from 0, in one activation.
             count: of how many in that activation.
-            others: the names of what the function calls besides objects: none of these calls one.
+            others: the names of what the function calls besides objects.
         """
         key = (file, function, first_line, called, ordinal, count, others)
         if key not in self._lines:
@@ -123,9 +120,7 @@ class SourceLines:
             return ()
         _, scope, resumed = found
         lines = {spot.line for spot in _reachable(scope, resumed, _fits(called, others))}
-        return (
-            tuple(sorted(line for line in lines if line is not None)) if None not in lines else ()
-        )
+        return () if None in lines else tuple(sorted(filter(None, lines)))
 
     def entry_of(self, file: str, function: str, first_line: int) -> int | None:
         """The line of a function's ``def``, None of a module, or where there is no source of it."""
@@ -184,7 +179,7 @@ class SourceLines:
 
     def _read(self, path: Path) -> tuple[Scope, ...]:
         if path not in self._scopes:
-            # The parser takes a while to import, and mostly there is no source to parse.
+            # The parser takes a while to import.
             from tracelab.model.program.source_scopes import read_scopes
 
             self._scopes[path] = read_scopes(path)
@@ -217,12 +212,7 @@ def _is_same(today: Scope, recorded: Scope) -> bool:
 
 
 def quoted(text: str) -> str:
-    r"""A line of source as it is quoted: without indentation, cut where it is long.
-
-    >>> quoted("    torch.cuda.empty_cache()\n")
-    'torch.cuda.empty_cache()'
-    """
-    # Cleaned in a piece that is long enough for what is left out of it.
+    """A line of source as it is quoted: without indentation, cut where it is long."""
     text = clean(text.strip()[: 4 * _MAX_QUOTED_LETTERS]).strip()
     if len(text) <= _MAX_QUOTED_LETTERS:
         return text
@@ -265,8 +255,7 @@ def _candidates(file: str, folders: Iterable[str]) -> Iterator[Path]:
 
 
 def _is_source(path: Path) -> bool:
-    # Only a regular file: reading a pipe or a device that a trace names might never end, and those
-    # of /proc have no size.
+    # Reading a pipe or a device that a trace names might never end; files of /proc have no size.
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -346,8 +335,8 @@ def _sort_spots(scope: Scope, resumed: Resume | None, spots: list[Spot]) -> list
     """The spots in the order in which one activation calls, if each is called exactly once."""
     if all(spot.path == () for spot in spots) and not scope.resumes:
         return spots
-    # A generator runs from `yield` to `yield`: where its only one stands in the loop that holds
-    # all the spots, that is once around.
+    # A generator runs from `yield` to `yield`: once around a loop that holds its only one and all
+    # the spots.
     if len(scope.resumes) != 1 or scope.skips:
         return None
     (resume,) = scope.resumes

@@ -1,7 +1,4 @@
-"""Calls of the functions of a source file, and their lines: parsed as text, never run.
-
-A recording stores them as lists, and the lines as text.
-"""
+"""Calls of the functions of a source file, and their lines: parsed as text, never run."""
 
 from __future__ import annotations
 
@@ -510,11 +507,7 @@ def _is_plain_truth(node: ast.expr) -> bool:
 
 
 def text_as_stored(text: str) -> str:
-    """A line of source without anything that JSON escapes; `unquote` gives it back.
-
-    >>> text_as_stored('print("100 %")')
-    'print(%22100 %25%22)'
-    """
+    """A line of source without anything that JSON escapes; `unquote` gives it back."""
     return quote(text, safe=_PLAIN)
 
 

@@ -19,8 +19,7 @@ LONG_AGO = -(2**62)  # ns, when what the file does not see launched was launched
 class StreamQueues:
     """The last or first activity of a stream that was launched by some moment.
 
-    Attributes:
-        launch_ns: int64[m], ns, when each row and all before it on its stream had been launched.
+    `launch_ns` is when each row ([m]) and all before it on its stream had been launched.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -34,16 +33,16 @@ class StreamQueues:
         }
 
     def find(self, device_number: NDArray[np.int32], stream_number: Int64Array) -> NDArray[np.intp]:
-        """intp[k], index into `Timeline.streams` of each stream, ABSENT where it never worked."""
+        """Index into `Timeline.streams` of each stream, ABSENT where it never worked."""
         streams = zip(device_number.tolist(), stream_number.tolist(), strict=True)
         return np.array([self._index_of.get(stream, ABSENT) for stream in streams], dtype=np.intp)
 
     def last_before(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the row of each stream that was launched last before each time, else ABSENT."""
+        """The row of each stream that was launched last before each time, else ABSENT."""
         return last_in_group(self._stream_index, self.launch_ns, stream_index, time_ns)
 
     def first_from(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the row of each stream launched first from each time on, else ABSENT."""
+        """The row of each stream that was launched first from each time on, else ABSENT."""
         first_row, end_row = self._bounds[stream_index].T
         last_row = self.last_before(stream_index, time_ns)
         row = np.where(last_row == ABSENT, first_row, last_row + 1)
@@ -52,7 +51,7 @@ class StreamQueues:
     def last_launch_ns(
         self, stream_index: NDArray[np.intp], time_ns: Int64Array
     ) -> NDArray[np.int64]:
-        """int64[k], ns, when each stream was last given work before each time, else `LONG_AGO`."""
+        """Moments at which each stream was last given work before each time, else `LONG_AGO`."""
         row = self.last_before(stream_index, time_ns)
         return np.where(row == ABSENT, LONG_AGO, self.launch_ns[row])
 
@@ -74,10 +73,9 @@ class StreamProgress:
     """Earliest start of each activity, and the end of all before it on its stream.
 
     Attributes:
-        timeline: whose activities they are.
-        ended_ns: int64[m], ns, when each row and all before it on its stream had ended.
-        ready_ns: int64[m], ns, when each row's launch call and the row before it on its stream were
-            over, so that it could have started; its own start where the file shows no launch.
+        ended_ns: [m], when each row and all before it on its stream had ended.
+        ready_ns: [m], when each row's launch call and the row before it on its stream were over,
+            so that it could have started; its own start where the file shows no launch.
     """
 
     def __init__(self, timeline: Timeline, queues: StreamQueues) -> None:
@@ -89,7 +87,7 @@ class StreamProgress:
         self._recorded_row = recorded_row[by_end]
 
     def last_ended(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the last row of each stream that had ended at each time, else ABSENT."""
+        """The last row of each stream that had ended at each time, else ABSENT."""
         return last_in_group(
             self.timeline.stream_index, self.ended_ns, stream_index, time_ns, "right"
         )
@@ -102,11 +100,11 @@ class StreamProgress:
         *,
         without: NDArray[np.intp],
     ) -> NDArray[np.intp]:
-        """intp[k], the last-ended row on another stream that each wait can have waited for.
+        """The last-ended row on another stream that each wait can have waited for, else ABSENT.
 
         It ended just before `time_ns`, when something started, and after `ready_ns`, when that
-        could have started: otherwise it delayed nothing. An event was recorded after its launch,
-        before the next one and the wait (`wait_ns`). `without` is the stream that waits.
+        could have started. An event was recorded after its launch, before the next one and the
+        wait (`wait_ns`). `without` is the stream that waits.
         """
         since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]
@@ -128,10 +126,9 @@ class StreamProgress:
 def ready_after(
     timeline: Timeline, ready_ns: Int64Array, row: NDArray[np.intp], source_end_ns: Int64Array
 ) -> Int64Array:
-    """int64[m], ns, when rows could have started, given the waits of some of them (`row`).
+    """[m], when rows could have started, given the ends of what some of them waited for.
 
-    `source_end_ns` is when what each of those waited for had ended; a row whose start that
-    explains could have started then.
+    A row whose start that explains could have started then.
     """
     start_ns, before_ns = timeline.start_ns[row], ready_ns[row]
     explains = (before_ns <= source_end_ns) & (source_end_ns <= start_ns)
@@ -158,8 +155,8 @@ def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
 
 
 def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, NDArray[np.intp]]:
-    """Return the first event record after each row's launch: int64[m], ns."""
-    # And the rows after which one was, before the next row of their stream was launched.
+    # The first event record after each row's launch; and the rows after which one was, before the
+    # next row of their stream was launched.
     start_ns = timeline.trace.start_ns
     record_ns = np.sort(start_ns[calls_of_name(timeline.trace, is_event_record)])
     record_ns = np.append(record_ns, _END_OF_TIME)

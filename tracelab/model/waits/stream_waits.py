@@ -1,8 +1,8 @@
 """Waits of streams: the activities before the events that a stream had to wait for.
 
-With event records (CUPTI's rows) a wait names the record that it waits for. Stock files name none:
-there the times tell, for a wait that delayed something, as what it waited for had ended just
-before. `tests/benchmarks/inferred_waits.py` measures how often that is right.
+With event records (CUPTI's rows) a wait names the record that it waits for. In stock files the
+times tell, for a wait that delayed something: what it waited for had ended just before.
+`tests/benchmarks/inferred_waits.py` measures how often that is right.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class StreamWaits(Arrays):
     `tests.reference.stream_waits` defines it, slowly.
 
     Attributes:
-        row, source_row: intp[p], timeline rows in pairs: the second had to end before the first.
-        is_inferred: bool[p], whether the times tell so and not the file.
-        is_peer_copy: bool[p], whether the second is a copy between devices, without any wait.
-        after_unresolved_wait: bool[m], per timeline row whether it was late, after a wait for
-            something that neither the file nor the times tell.
+        row, source_row: [p], timeline rows in pairs: the second had to end before the first.
+        is_inferred: [p], whether the times tell so and not the file.
+        is_peer_copy: [p], whether the second is a copy between devices, without any wait.
+        after_unresolved_wait: [m], whether each row was late, after a wait for something that
+            neither the file nor the times tell.
         exact_count, inferred_count, unresolved_count: waits by who tells their record: the file,
             the times, or neither.
     """
@@ -130,12 +130,10 @@ def _sources(
 def _delayed_by_peer_copies(
     timeline: Timeline, queues: StreamQueues, ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Rows that waited without any wait, and the copies between devices that they waited for."""
-    # A copy in a device's default stream delays what is launched after it in the other device's
-    # default stream: CUDA does that by itself. The file does not tell which streams those are, so
-    # only an activity counts that nothing else explains: the first of its stream to be launched
-    # after the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the
-    # copy.
+    # Pairs of rows: a copy in a device's default stream delays what is launched after it in the
+    # other device's default stream, without any wait. The file does not tell which streams those
+    # are, so only an activity counts that nothing else explains: the first of its stream to be
+    # launched after the copy, far later than it could have started and just after the copy.
     copies = np.flatnonzero(match_names(timeline.trace, timeline.event_id, is_peer_copy))
     copies = copies[queues.launch_ns[copies] != LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
@@ -169,8 +167,8 @@ class Upstream(Record):
     Attributes:
         rows: by stream (index into `Timeline.streams`), the last row that had to end.
         inferred_rows: those of them that only the times tell.
-        unresolved_wait: index of the last unresolved wait, else ABSENT. The last one is enough:
-            whatever an earlier one can have waited for, this one can.
+        unresolved_wait: index of the last unresolved wait, else ABSENT; what an earlier one can
+            have waited for, this one can.
     """
 
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -200,8 +198,8 @@ def find_upstream(
 ) -> dict[int, Upstream]:
     """Find the upstream work of each row that is first on its stream after a wait, by row.
 
-    A record stands for what its stream had been given by then: the last activity, and the waits
-    after it. So a wait reaches through streams that did nothing but wait themselves.
+    A record stands for the last activity that its stream had been given, and the waits after it. So
+    a wait reaches through streams that did nothing but wait themselves.
     """
     waits, calls = records.wait_id, records.call_id
     wait_ns, call_ns = trace.start_ns[waits], trace.start_ns[calls]
@@ -218,8 +216,7 @@ def find_upstream(
     )
     waiting = zip(device_number.tolist(), stream_number.tolist(), strict=True)
     recording = zip(records.device_number.tolist(), records.stream_number.tolist(), strict=True)
-    # Per stream the times of its waits, ascending, and what is upstream of each of them and those
-    # before it since the stream's last activity.
+    # Per stream the times of its waits, and what is upstream of them since its last activity.
     history: dict[tuple[int, int], tuple[list[int], list[Upstream]]]
     history = defaultdict(lambda: ([], []))
     upstream_of: dict[int, Upstream] = {}
@@ -249,7 +246,7 @@ def find_upstream(
 def _direct_upstream(
     trace: Trace, queues: StreamQueues, records: WaitRecords, progress: StreamProgress
 ) -> Sequence[Upstream]:
-    """Return the work that each wait's record stands for, without the waits before it."""
+    """The work that each wait's record stands for, without the waits before it."""
     stream_index = queues.find(records.device_number, records.stream_number)
     reached, called = records.reached_id != ABSENT, records.call_id != ABSENT
     call_ns = trace.start_ns[records.call_id]
@@ -286,9 +283,9 @@ def _upstream_of_idle_streams(
     call_id: NDArray[np.intp],
     reached_id: NDArray[np.intp],
 ) -> NDArray[np.intp]:
-    """The rows that records on streams without any activity stand for: intp[k], else ABSENT."""
-    # Kineto leaves out the rows of such a stream's waits, so the file only tells that some stream
-    # waited, and when the record was reached: late, if it waited for something.
+    # The rows that records on streams without any activity stand for. Kineto leaves out the rows of
+    # such a stream's waits, so the file only tells that some stream waited, and when the record was
+    # reached: late, if it waited for something.
     waits = calls_of_name(trace, is_stream_wait)
     sync_rows = trace.of_category(Category.SYNC)
     waits = waits[~np.isin(trace.correlation[waits], trace.correlation[sync_rows])]

@@ -1,8 +1,7 @@
 """The waits of streams for events, the records of those events, and the streams of the records.
 
 Where a wait names the host's call that recorded and not the stream, as PyTorch's own CUPTI
-collector does, the order of the host's calls tells in most cases on which stream that was. In this
-order:
+collector does, the order of the host's calls tells it in most cases:
 
 1. A thread records on the stream that it gave work last. A wait right after its record, of the same
    thread, may also be for a stream that the thread had nothing to do with: ``a.wait_stream(b)``. It
@@ -11,7 +10,7 @@ order:
    of that work wait.
 2. The stream that the same event was recorded on, by 1, and no other.
 
-All else is unresolved. `tests/benchmarks/inferred_waits.py` measures how often it is right.
+`tests/benchmarks/inferred_waits.py` measures how often it is right.
 """
 
 from __future__ import annotations
@@ -49,13 +48,13 @@ class WaitRecords(Arrays):
     """The waits of streams, in the order in which the host made them, and their records.
 
     Attributes:
-        wait_id: intp[w], event ids of CUPTI's rows of the waits.
-        correlation: int64[w], of the record that each waited for, else ABSENT.
-        reached_id: intp[w], event id of the row that tells when the GPU reached it, else ABSENT.
-        call_id: intp[w], event id of the host's call that made that record, else ABSENT.
-        device_number, stream_number: int64[w], where that record was made, as far as it is known.
-        is_inferred: bool[w], whether only the order of the host's calls tells where.
-        is_unresolved: bool[w], whether it is not known what that record stands for.
+        wait_id: [w], CUPTI's rows of the waits.
+        correlation: of the record that each waited for, else ABSENT.
+        reached_id: the row that tells when the GPU reached it, else ABSENT.
+        call_id: the host's call that made that record, else ABSENT.
+        device_number, stream_number: where that record was made, as far as it is known.
+        is_inferred: whether only the order of the host's calls tells where.
+        is_unresolved: whether it is not known what that record stands for.
     """
 
     wait_id: NDArray[np.intp]
@@ -68,7 +67,7 @@ class WaitRecords(Arrays):
     is_unresolved: NDArray[np.bool_]
 
     def recorded_before_ns(self, trace: Trace) -> Int64Array:
-        """int64[w], ns, by when what each wait waited for had been recorded on the host."""
+        """[w], by when what each wait waited for had been recorded on the host."""
         is_called = self.call_id != ABSENT
         return np.where(is_called, trace.start_ns[self.call_id] + 1, trace.start_ns[self.wait_id])
 
@@ -106,9 +105,8 @@ def _stream_waits(trace: Trace) -> NDArray[np.intp]:
 def _record_correlation(
     trace: Trace, wait_id: NDArray[np.intp], reached_id: NDArray[np.intp]
 ) -> Int64Array:
-    """The correlation of the record that each wait's row names: int64[w], else ABSENT."""
-    # Kineto names no record of another device. There, what the row does name, the event, has been
-    # recorded last before the wait; events are used again and again.
+    # Kineto names no record of another device. There it is the last one before the wait of the
+    # event that the row names; events are used again and again.
     correlation: Int64Array = trace.wait_correlation[wait_id].copy()
     records = reached_id[trace.cuda_event_number[reached_id] != ABSENT]
     records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]
@@ -128,13 +126,12 @@ class StreamCalls(Arrays):
     """The host's launches, records, stream waits and synchronizes, thread by thread in order.
 
     Attributes:
-        event_id: intp[c], event ids of the calls.
-        is_sync: bool[c], the synchronizes.
-        stream_index: intp[c], of a launch the index into `Timeline.streams`; ABSENT for all else,
-            and for a launch of several streams.
-        previous_launch: intp[c], the last launch of the thread before each call, else ABSENT.
-        position_of: intp[n + 1], where in these columns an event stands, by event id; ABSENT for
-            all others, and for ABSENT.
+        event_id: [c], the calls.
+        is_sync: the synchronizes.
+        stream_index: of a launch the index into `Timeline.streams`; ABSENT for all else, and for a
+            launch of several streams.
+        previous_launch: the last launch of the thread before each call, else ABSENT.
+        position_of: [n + 1], where in these columns an event stands, else ABSENT.
     """
 
     event_id: NDArray[np.intp]
@@ -144,12 +141,12 @@ class StreamCalls(Arrays):
     position_of: NDArray[np.intp]
 
     def launch_before(self, call_id: NDArray[np.intp]) -> NDArray[np.intp]:
-        """intp[k], the position of the last launch of each call's thread before it, else ABSENT."""
+        """The position of the last launch of each call's thread before it, else ABSENT."""
         position = self.position_of[call_id]
         return np.where(position == ABSENT, ABSENT, self.previous_launch[position])
 
     def stream_before(self, call_id: NDArray[np.intp]) -> NDArray[np.intp]:
-        """intp[k], the stream that each call's thread gave work to last before it, else ABSENT."""
+        """The stream that each call's thread gave work to last before it, else ABSENT."""
         launch = self.launch_before(call_id)
         return np.where(launch == ABSENT, ABSENT, self.stream_index[launch])
 
@@ -224,7 +221,7 @@ def infer_recording_streams(
 def _given_work_before(
     timeline: Timeline, records: WaitRecords, waiting_index: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """intp[w], the stream to which the recording thread gave work last, else ABSENT."""
+    """The stream to which the recording thread gave work last, else ABSENT."""
     trace, calls = timeline.trace, order_stream_calls(timeline)
     previous, launch = calls.stream_before(records.call_id), calls.launch_before(records.call_id)
     wait_call_id = ByCorrelation(trace, *HOST_CALLS).find(trace.correlation[records.wait_id])
@@ -246,7 +243,7 @@ def _given_work_before(
 
 
 def _find_by_event(event_number: Int64Array, stream_index: NDArray[np.intp]) -> NDArray[np.intp]:
-    """intp[w], the only stream on which each event was recorded by what is known, else ABSENT."""
+    """The only stream on which each event was recorded by what is known, else ABSENT."""
     streams_of: dict[int, set[int]] = defaultdict(set)
     for event, stream in zip(event_number.tolist(), stream_index.tolist(), strict=True):
         if stream != ABSENT and event != ABSENT:

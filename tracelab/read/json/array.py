@@ -1,9 +1,8 @@
 """Read the elements of one huge JSON array in pieces of bounded size.
 
-A piece is cut at the last ``}, {`` of what was read; the cut is believed when the piece then parses
-by itself, as it began at an element (JSON is unambiguous). Any other piece is read element by
-element: one that breaks off waits for more of the file, writers' known faults are mended, and what
-is still not JSON is counted.
+A piece is cut at the last ``}, {`` of what was read, and believed when it then parses by itself.
+Any other piece is read element by element: one that breaks off waits for more of the file, writers'
+known faults are mended, and what is still not JSON is counted.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from tracelab.read.streams import read_as_far
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace: with an element or a header above this it is not one.
 LIMIT_BYTES = 16 * 1024 * 1024
-# A list that begins with more than this and no object holds something else: millions of numbers.
+# A list that begins with more and no object holds something else: millions of numbers.
 _MAX_BYTES_WITHOUT_OBJECT = 4 * 1024 * 1024
 # After this much damage in one stretch nothing readable will come any more.
 _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
@@ -47,8 +46,8 @@ _MAX_TRIED_ENDS = 8
 _MAX_MENDED_BYTES = 256 * 1024
 # Limits in one stretch of damage, and in the text before and after the array.
 _MAX_TRIED_BYTES, _MAX_MENDED_HEADER_BYTES = 2 * 1024 * 1024, 8 * 1024 * 1024
-# After this many damaged elements in a row, the next one counts only if it needs no mending, is not
-# huge and ends soon: there may be millions, so each may cost little.
+# After this many damaged elements in a row, which may be millions, the next one counts only if it
+# needs no mending, is not huge and ends soon.
 _MAX_MENDED_IN_A_ROW = 64
 _MAX_BYTES_AFTER_DAMAGE = 16 * 1024
 _ENDS_AFTER_DAMAGE = 2
@@ -83,17 +82,15 @@ class ArrayReader:
     """Iterate over the array under `key` of a JSON object, or over a bare array, in pieces.
 
     Args:
-        stream: the decompressed bytes.
         path: what errors call the stream.
-        key: the object's key that holds the array.
         decode: turns the text of a JSON array into a list; raises ValueError for other text.
         is_element: tells an element from an object that is nested in one.
 
     Attributes:
         metadata: the object's other keys, complete only when the iteration is.
         losses: counts by the names in `tracelab.model.losses.LOSSES`.
-        begin, end: the bytes of the stream after the opening bracket and at the closing one; of an
-            array without one, where its last whole element ends. Known when the iteration is over.
+        begin, end: the bytes of the stream after the opening bracket and at the closing one, or
+            where the last whole element ends; known when the iteration is over.
         is_bare: the array is not in an object.
         breaks_off: the stream is over before the array is, or before what follows it is.
     """
@@ -166,7 +163,7 @@ class ArrayReader:
     def _read(self, held: int = 0) -> bytes:
         """The next bytes, or none at the end; damaged compression is an end, and a loss."""
         # As many as are held already, up to the limit: what is looked at again and again while it
-        # grows is looked at a few times then, and the cost is that of its length.
+        # grows is looked at a few times then.
         wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
         if unread := self._unread.read(wanted):
             return unread
@@ -179,7 +176,6 @@ class ArrayReader:
         return read
 
     def _find_array(self) -> bytes:
-        """Read up to the array's opening bracket; returns the bytes after it."""
         opening = opening_of(self._key)
         data, read, searched, tries = b"", b" ", 0, 0
         while read and len(data) <= LIMIT_BYTES:
@@ -199,7 +195,7 @@ class ArrayReader:
         return self._read()
 
     def _find_array_after_damage(self, data: bytes, *, is_all: bool) -> int:
-        """Find the start of the array after a header that is damaged or full of nested arrays."""
+        """The start of the array after a header that is damaged or full of nested arrays."""
         begin = outermost_array(data, self._key)
         if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
             return begin
@@ -260,7 +256,6 @@ class ArrayReader:
             return self._parse_one_by_one(text)
 
     def _parse_one_by_one(self, text: bytes) -> _Piece:
-        """Read a text that is damaged, or that was cut inside an element."""
         elements: list[Any] = []
         offset = 0
         ends = [match.end() for match in _END.finditer(text)]

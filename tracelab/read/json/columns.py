@@ -1,8 +1,4 @@
-"""Turn decoded events into the columns of a `Trace`.
-
-They may be of today's categories or the old capitalized ones, of CUDA or ROCm, complete or
-begin/end pairs, with numbers or words as process ids.
-"""
+"""Turn decoded events, in any of the layouts there have been, into the columns of a `Trace`."""
 
 from __future__ import annotations
 
@@ -55,19 +51,17 @@ _OUR_CATEGORIES = "tracelab."  # of the tracks that `write_perfetto` adds to a t
 # CUPTI's kinds of waits, as the names of its rows.
 _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
 
-# Memory as the profilers word it, and where they do in the names of copies and memsets. What is
-# "Unknown" to a profiler is so to a reader, too; of a memset it does not matter.
+# In the names of copies and memsets; what is "Unknown" to a profiler is so to a reader, too.
 _MEMORY = re.compile(r"Memcpy \w+ \((.+) -> (.+)\)|(Memset) \((.+)\)", re.DOTALL)
 _KINDS_OF_MEMORY = {"Host", *WORDS.memories.values()} - {"Unknown"}
 
-# The phases of the trace event format; only X, B and E can be work.
+# Of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
 _FLOW_PHASES = frozenset("sf")  # the ends of an arrow
 _MOMENT_PHASES = frozenset("iI")
 
-# Numbers of devices and streams are below it.
 _NUMBER_LIMIT = 2**31
 # Many times the longest name of a kernel's template.
 _MAX_NAME_LETTERS = 2**16
@@ -98,7 +92,7 @@ class Columns:
         self._process_names: set[str] = set()
         self._losses: Counter[str] = Counter()
         self._unknown_categories: Counter[str] = Counter()
-        # How long these took, ns: by category, device or ABSENT, and row.
+        # By category, device or ABSENT, and row.
         self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
         # A row per event, and one per event that has arguments.
         self._dense = Table(name_index=self._names, thread_index=self._threads)
@@ -110,11 +104,7 @@ class Columns:
         self._event_count = 0
 
     def add(self, events: list[Event]) -> None:
-        """Take one piece of the file's array of events.
-
-        Raises:
-            InexactTimesError: a float is too large to tell nanoseconds apart.
-        """
+        """Take one piece of the file's array of events; an InexactTimesError for coarse floats."""
         phases = [event.ph for event in events]
         if phases.count("X") == len(events):
             complete, place = events, np.arange(len(events))
@@ -155,11 +145,8 @@ class Columns:
     ) -> Trace:
         """The trace of all the pieces; afterward nothing can be added.
 
-        `metadata`: what it says beside its events. `losses`: what was lost before there were
-        events.
-
-        Raises:
-            UnreadableInputError: there is no complete event.
+        Losses before there were events count, too. An UnreadableInputError if there is no complete
+        event.
         """
         self._add_pairs()
         self._sparse.append_absent()
@@ -228,8 +215,7 @@ class Columns:
 
     def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
         """Count the arrows that end where no event begins; the profiler draws each to one."""
-        # It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
-        # the few events that have arguments.
+        # It also marks calls that launched nothing as ends, of no arrow.
         arrows = self._arrows.arrays()
         self._arrows = Table()  # all that follows needs this memory
         if not arrows:
@@ -305,7 +291,7 @@ class Columns:
 
     def _sort_columns(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
         """The dense columns in the file's order, and each event's index into the sparse ones."""
-        # Events so long that sums of durations would overflow are left out.
+        # Of events so long that sums of durations would overflow none is left.
         dense: dict[str, Any] = self._dense.arrays()
         has_arguments = dense.pop("has_arguments")
         value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
@@ -376,7 +362,7 @@ class Columns:
         sparse: Mapping[str, NDArray[Any]],
         has_times: NDArray[np.bool_],
     ) -> NDArray[np.bool_]:
-        """bool[n], events without a fault; each other one is counted under its first fault."""
+        """[n], events without a fault; each other one is counted under its first fault."""
         duration_ns, category = dense["duration_ns"], dense["category"]
         lacks_lane = np.zeros(len(category), dtype=np.bool_)
         lacks_lane[dense["has_arguments"]] = (sparse["device_number"] == ABSENT) | (
@@ -435,7 +421,7 @@ class Columns:
 
 
 def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
-    """bool[n], the values among others that are in order; `np.isin` would sort copies of both."""
+    # `np.isin` would sort copies of both.
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
     position = np.searchsorted(ordered[:-1], values)
@@ -445,8 +431,7 @@ def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
     # Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
-    # then ends them with whatever returns much later: a call of 1 ms reads 100 ms, and is around
-    # all that follows it.
+    # ends them with whatever returns much later: a call of 1 ms reads 100 ms, around all after it.
     functions = np.flatnonzero(dense["category"] == Category.PYTHON)
     start_ns = dense["start_ns"][functions]
     end_ns = start_ns + dense["duration_ns"][functions]
@@ -458,14 +443,7 @@ def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
 def find_endless(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> NDArray[np.intp]:
-    """intp[k], the functions that outlast the one in which they began, ascending.
-
-    `start_ns`: int64[n], ns. `end_ns`: int64[n], ns. `thread_index`: int32[n].
-
-    >>> starts, ends = np.array([0, 10, 20, 60]), np.array([100, 50, 90, 70])
-    >>> find_endless(starts, ends, np.zeros(4, dtype=np.int32))  # the third began in the second
-    array([2])
-    """
+    """The functions that outlast the one in which they began, ascending: [k]."""
     order = np.lexsort((-end_ns, start_ns, thread_index))
     left = order
     while True:
@@ -491,8 +469,10 @@ def _keep_outermost(
 def _outlasting(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-    """Return the functions that outlast the one that ran when they began, and that one."""
-    # Twice [n], in the order of threads, starts, longest first.
+    """The functions that outlast the one that ran when they began, and that one.
+
+    In the order of threads, starts, longest first.
+    """
     around = np.arange(-1, len(start_ns) - 1)
     open_ = np.flatnonzero(around >= 0)
     while len(open_):
@@ -527,7 +507,6 @@ def _is_of_unknown_memory(name: str) -> bool:
 
 
 def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
-    """bool[n], events not so long that the sum of all durations could overflow."""
     if duration_ns.sum(dtype=np.float64) < _MAX_TOTAL_DURATION_NS:
         return np.ones(len(duration_ns), dtype=np.bool_)
     bounded: NDArray[np.bool_] = duration_ns <= _MAX_TOTAL_DURATION_NS // len(duration_ns)

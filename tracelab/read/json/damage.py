@@ -29,11 +29,7 @@ _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decod
 
 
 def count_values(text: bytes) -> int:
-    """The most values that a JSON text holds.
-
-    >>> count_values(b'[{"a": 1}, 2]')
-    3
-    """
+    """The most values that a JSON text holds."""
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
@@ -43,24 +39,14 @@ def has_too_many(text: bytes) -> bool:
 
 
 def loads(text: bytes) -> Any:
-    """Decode JSON.
-
-    Raises:
-        orjson.JSONDecodeError: it is not JSON, or has too many values.
-    """
+    """Decode JSON; an orjson.JSONDecodeError if it is not JSON, or has too many values."""
     if has_too_many(text):
         raise orjson.JSONDecodeError("it has too many values", "", 0)
     return orjson.loads(text)
 
 
 def end_of_element(text: bytes, start: int) -> int:
-    """Return the end of the element that starts at an offset, or `BREAKS_OFF` or `DAMAGED`.
-
-    >>> end_of_element(b'[{"a": 1}, 2]', 1)
-    9
-    >>> end_of_element(b'{"a": ', 0) == BREAKS_OFF, end_of_element(b"{oops}", 0) == DAMAGED
-    (True, True)
-    """
+    """The end of the element that starts at an offset, or `BREAKS_OFF` or `DAMAGED`."""
     size = 0
     while size < len(text) - start:
         # Ever longer glances: of a huge text no damaged element costs more than it is long.
@@ -81,11 +67,7 @@ def end_of_element(text: bytes, start: int) -> int:
 
 
 def breaks_off(document: bytes) -> bool:
-    """Return True if a text that is not JSON is the beginning of some: only its end is missing.
-
-    >>> breaks_off(b'[{"a": 1}, '), breaks_off(b"[oops")
-    (True, False)
-    """
+    """Return True if a text that is not JSON is the beginning of some: only its end is missing."""
     text = document.decode("utf-8", "replace")
     try:
         if not has_too_many(document):
@@ -105,11 +87,6 @@ def versions(element: bytes) -> Iterator[bytes]:
 
 
 def _escape_quotes_in_names(text: bytes) -> bytes:
-    r"""The text with the bare quotes in names escaped.
-
-    >>> _escape_quotes_in_names(b'{"name": "a "b" c", "ph": "X"}')
-    b'{"name": "a \\"b\\" c", "ph": "X"}'
-    """
     parts: list[bytes] = []
     offset = 0
     while begin := _NAME_BEGIN.search(text, offset):
@@ -127,11 +104,7 @@ def _escape_quotes_in_names(text: bytes) -> bytes:
 
 
 def mend(text: bytes) -> bytes:
-    """Turn faults that trace writers are known for into JSON.
-
-    >>> mend(b'{"share": nan}')
-    b'{"share": null}'
-    """
+    """Turn faults that trace writers are known for into JSON."""
     text = text.decode("utf-8", "replace").encode()
     text = _BARE_WORD.sub(rb"\1null", text.translate(_CONTROL_TO_BLANK))
     if any(escape[1] for escape in _ESCAPE.finditer(text)):
@@ -140,8 +113,7 @@ def mend(text: bytes) -> bytes:
     return text
 
 
-# Every string, so that nothing in it counts, and every bracket. One that nothing closes reaches to
-# the end: no quote in it is looked at again.
+# Every string, so that nothing in it counts, and every bracket.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
 _FIRST_OBJECT = re.compile(rb'\s*\{\s*"')
@@ -150,7 +122,6 @@ _EVENT = re.compile(rb'\{[^{}\[\]]{0,2000}?"ph"\s*:')
 _KEY = re.compile(r'"(\w{1,100})"\s*:\s*')
 _MAX_SALVAGED_BYTES = 1 << 20
 _MAX_SCANS = 8
-# Bytes that are scanned until the nesting is too deep.
 _DEEP_NESTING_BYTES = 10_000
 
 # Python reads no integer of more than 4,300 digits.
@@ -160,18 +131,12 @@ _value_at = json.JSONDecoder(
 
 
 def opening_of(key: str) -> re.Pattern[bytes]:
-    """A pattern of a key with the bracket that opens the array under it.
-
-    >>> opening_of("events").search(b'{"rank": 3, "events" : [{"ph": "X"}]').end()
-    24
-    """
+    """A pattern of a key with the bracket that opens the array under it."""
     return re.compile(rb'"%b"\s*:\s*\[' % re.escape(key.encode()))
 
 
 def outermost_array(data: bytes, key: str) -> int | None:
     """The offset after the bracket that opens the array under a key of the outermost object.
-
-    Returns None where there is no such key.
 
     >>> outermost_array(b'{"a": {"b": [1]}, "b": [2]}', "b")
     24
@@ -190,15 +155,10 @@ def outermost_array(data: bytes, key: str) -> int | None:
 
 
 def first_event(data: bytes, key: str) -> int | None:
-    """Return the start of the events after a damaged header: after their array's bracket.
+    """The start of the events after a damaged header: after their array's bracket.
 
-    Where that is damaged, too, it is the beginning of the first event. Returns None where nothing
-    looks like an event.
-
-    >>> first_event(b'{"rank": ?, "events": [{"name": "a"}]', "events")
-    23
-    >>> first_event(b'{"rank": 3, "evil": [{"name": "a", "ph": "X"}]', "events")
-    21
+    Where that is damaged, too, it is the beginning of the first event; None where nothing looks
+    like one.
     """
     for match in opening_of(key).finditer(data):
         if _FIRST_OBJECT.match(data, match.end()):

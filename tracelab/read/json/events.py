@@ -1,9 +1,8 @@
 """The text of a trace's events, decoded: what is used of each, and nothing else.
 
 The layout of PyTorch's own CUPTI collector (`torch.profiler.CuspyConfig`, read in
-`torch/profiler/_cuspy/trace.py`) is put into Kineto's: it writes a copy's direction and memory into
-arguments, can draw nodes of CUDA graphs in rows that are no streams, and adds the program's
-annotations of nodes to their other arguments.
+`torch/profiler/_cuspy/trace.py`) is put into Kineto's: it has a copy's direction and memory in
+arguments, draws nodes of CUDA graphs in rows that are no streams, and adds annotations of nodes.
 """
 
 from __future__ import annotations
@@ -69,13 +68,10 @@ _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
 
 
 def decode(text: bytes) -> list[Event]:
-    """Decode an array of events.
+    """Decode an array of events; a ValueError if the text is not JSON.
 
     Of what is skipped, only brackets and quotes are checked, so that bytes that are not UTF-8, or
     numbers that no float64 holds, do no harm there.
-
-    Raises:
-        ValueError: the text is not JSON.
 
     >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
     >>> event.name, event.ts, event.args.stream
@@ -95,12 +91,7 @@ def decode(text: bytes) -> list[Event]:
 
 
 def decode_with_times_as_text(text: bytes) -> list[Event]:
-    """Decode an array of events whose times a float cannot hold exactly.
-
-    >>> [event] = decode_with_times_as_text(b'[{"ph": "X", "ts": 1740461679470630.547}]')
-    >>> event.ts
-    '1740461679470630.547'
-    """
+    """Decode an array of events whose times a float cannot hold exactly."""
     return decode(_quote_times(text))
 
 
@@ -129,11 +120,7 @@ def is_text_of_event(text: bytes) -> bool:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """The JSON object that a value is; an empty one for anything else.
-
-    >>> mapping({"rank": 3}), mapping([3])
-    ({'rank': 3}, {})
-    """
+    """The JSON object that a value is; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
@@ -157,7 +144,6 @@ def _decode_rare(events: list[Event], text: bytes, field: str) -> None:
 
 
 def _has_other_layout(events: list[Event]) -> bool:
-    """Return True if some of these events say what only PyTorch's own collector says."""
     if not _RENAMED.isdisjoint(map(attrgetter("name"), events)):
         return True
     # A list, for a generator is a call per event.
@@ -184,11 +170,7 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
 
 
 def regular(element: Any) -> Event:
-    """The event that an element of the array is; anything else is an event without a phase.
-
-    >>> regular({"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}).args.stream
-    7
-    """
+    """The event that an element of the array is; anything else is an event without a phase."""
     fields = mapping(element)
     category = fields.get("cat")
     arguments = mapping(fields.get("args"))
@@ -229,14 +211,10 @@ def _number(value: Any) -> Number:
 
 
 def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return Kineto's name of a copy or a memset of this layout; other events keep theirs.
+    """Kineto's name of a copy or a memset of this layout; other events keep theirs.
 
     >>> kineto_name("Memcpy", {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"})
     'Memcpy HtoD (Pageable -> Device)'
-    >>> kineto_name("Memset", {"memory kind": 3})
-    'Memset (Device)'
-    >>> kineto_name("Memcpy", {"copy kind": 42})
-    'Memcpy (copy kind 42)'
     """
     if name == "Memset" and "memory kind" in arguments:
         return f"Memset ({_memory(arguments['memory kind'])})"
@@ -250,13 +228,11 @@ def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def annotation_of(arguments: Mapping[str, Any]) -> str:
-    """Return the program's name of the region in which a node was captured; "" without any.
+    """The program's name of the region in which a node was captured; "" without any.
 
     `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
-    with keys of its own beside the collector's. `arguments`: the "args" of the node.
+    with keys of its own beside the collector's.
 
-    >>> annotation_of({"stream": 7, "str": "forward"})
-    'forward'
     >>> annotation_of({"annotation": '[{"name": "block 0", "heads": 8}, {"str": "qkv"}]'})
     'block 0, heads=8 / qkv'
     """

@@ -1,7 +1,4 @@
-"""Fields of an event that are used, and the columns of a `Trace` that they become.
-
-A new fact is a field here, in `_FIELDS`, `TABLES` or `MOMENTS`, and a column or table of `Trace`.
-"""
+"""Fields of an event that are used, and the columns of a `Trace` that they become."""
 
 from __future__ import annotations
 
@@ -75,8 +72,7 @@ class Arguments(msgspec.Struct, gc=False):
 class MessageArguments(msgspec.Struct, gc=False):
     """Further used "args" of a communication operation.
 
-    Few events have them. As fields of `Arguments` they would make the decoding of all others
-    slower, by a tenth.
+    As fields of `Arguments` they would make the decoding of all others slower, by a tenth.
     """
 
     value: Any = msgspec.field(default="", name="Collective name")
@@ -128,7 +124,7 @@ FURTHER: Mapping[str, type[list[Any]]] = MappingProxyType(
 
 
 def is_one_of(*categories: Category) -> NDArray[np.bool_]:
-    """bool[len(Category)], to be indexed by a column of categories."""
+    """Flags to be indexed by a column of categories."""
     return np.isin(np.arange(len(Category)), categories)
 
 
@@ -178,11 +174,7 @@ _NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 
 
 def sparse_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
-    """The sparse columns of a trace, by the names of `Trace`'s fields.
-
-    `category`: int8[n], their categories. Returns int64[n], or what `_NARROW` says, for each name;
-    `ABSENT` where the file does not say.
-    """
+    """The sparse columns of a trace, by the names of `Trace`'s fields; or `ABSENT`."""
     arguments = [event.args or _NO_ARGUMENTS for event in events]
     columns = {field.column: np.full(len(events), ABSENT, dtype=np.int64) for field in _FIELDS}
     for field in _FIELDS:
@@ -201,12 +193,7 @@ def sparse_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str,
 
 
 def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
-    """The arguments of a begin event with those that its end event has beside or instead.
-
-    >>> merged = merged_arguments(Arguments(stream=7), Arguments(correlation=3))
-    >>> merged.stream, merged.correlation
-    (7, 3)
-    """
+    """The arguments of a begin event with those that its end event has beside or instead."""
     if begin is None or end is None:
         return begin or end
     pairs = zip(astuple(begin), astuple(end), strict=True)
@@ -245,21 +232,12 @@ class KeyTable(dict[Any, int]):
         return index
 
     def indices(self, keys: Collection[Hashable]) -> NDArray[np.int32]:
-        """int32[n]: the number of each key."""
+        """The number of each key."""
         return np.fromiter(map(self.__getitem__, keys), dtype=np.int32, count=len(keys))
 
 
 class Table:
-    """Columns to which pieces are appended, so that no moment needs them twice.
-
-    Attributes:
-        keys: of the columns that number keys, by name, the keys.
-
-    >>> table = Table(name_index=KeyTable(str))
-    >>> table.append({"name_index": table.keys["name_index"].indices(["a", "b", "a"])})
-    >>> table.arrays()["name_index"].tolist()
-    [0, 1, 0]
-    """
+    """Columns to which pieces are appended; `keys` are those of the columns that number keys."""
 
     def __init__(self, **keys: KeyTable) -> None:
         self.keys = keys
@@ -277,10 +255,7 @@ class Table:
             self._bytes[name] += column.data
 
     def extend(self, following: Table, **offsets: int) -> None:
-        """Append the rows of what follows in the file, with the keys numbered as here.
-
-        `**offsets`: by column, what is added to its numbers.
-        """
+        """Append what follows in the file, with its keys numbered as here and offsets added."""
         columns = following.arrays()
         for name, table in self.keys.items():
             new_index = np.append(table.indices(following.keys[name].rows), np.int32(ABSENT))
@@ -308,7 +283,7 @@ class TableType(NamedTuple):
     Attributes:
         type: its class; where a column "x_index" numbers keys, "xs" lists them.
         field: the field of `Arguments` that holds them.
-        may_have: bool[len(Category)], the categories whose events may have them.
+        may_have: [len(Category)], the categories whose events may have them.
         operators: the names of operators that may have them.
         columns_of: makes columns of the arguments and the keys.
         keys: of a column that numbers keys, their text.
@@ -331,7 +306,7 @@ class ArgumentTable(Table):
         self.append(of.columns_of([], self.keys))
 
     def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
-        """int32[n], the new row of each event that has arguments, else ABSENT."""
+        """The new row of each event that has arguments, else ABSENT."""
         value_of, operators = attrgetter(self._of.field), self._of.operators
         is_operator = (category == Category.OPERATOR).tolist()
         found = [
@@ -348,7 +323,7 @@ class ArgumentTable(Table):
         return row
 
     def finish(self) -> Any:
-        """Return the table as the trace has it; its last row is that of events without one."""
+        """The table as the trace has it; its last row is that of events without one."""
         self.append_absent()
         keys = {f"{name.removesuffix('_index')}s": tuple(x.rows) for name, x in self.keys.items()}
         return self._of.type(**self.arrays(), **keys)
@@ -383,7 +358,7 @@ class MomentTable(Table):
         self.append({name: column[is_time] for name, column in columns.items()})
 
     def finish(self, origin_ns: int) -> Any:
-        """Return the table as the trace has it, by time, in ns since `origin_ns`."""
+        """The table as the trace has it, by time, in ns since `origin_ns`."""
         columns = self.arrays()
         order = np.argsort(columns["time_ns"], kind="stable")
         columns = {name: column[order] for name, column in columns.items()}
@@ -474,9 +449,5 @@ OPERATORS_WITH_ARGUMENTS = frozenset(name for of in TABLES.values() for name in 
 
 
 def row_column(table: str) -> str:
-    """Name the column of a trace that has each event's row in a table.
-
-    >>> row_column("graph_nodes")
-    'graph_node_row'
-    """
+    """Name the column of a trace that has each event's row in a table."""
     return f"{table.removesuffix('s')}_row"

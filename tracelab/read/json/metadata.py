@@ -58,12 +58,7 @@ def read_file_info(
 
 
 def name_cells(names: Iterable[str], metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the functions of a notebook by their cells.
-
-    >>> metadata = {"tracelab_cells": {"/tmp/ipykernel_7/12345.py": "In[3]"}}
-    >>> name_cells(["/tmp/ipykernel_7/12345.py(2): step", "aten::mm"], metadata)
-    ('In[3](2): step', 'aten::mm')
-    """
+    """Name the functions of a notebook by their cells: "In[3](2): step"."""
     given = mapping(metadata.get(CELLS_KEY))
     cells = {x: str(cell) for x, cell in given.items() if _CELL.fullmatch(str(cell))}
     if not cells:
@@ -79,8 +74,8 @@ def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> lis
 
 
 def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
-    """The rank, and what says so: the file, or its name."""
-    # In a job of one every rank is 0; there a name says more, which may count jobs side by side.
+    # The rank, and what says so. In a job of one every rank is 0; there a name says more, which may
+    # count jobs side by side.
     rank = natural_number(mapping(metadata.get("distributedInfo")).get("rank"))
     if source.rank is not None and (rank == ABSENT or _world_size(metadata) == 1):
         return source.rank, "filename"
@@ -103,7 +98,6 @@ def _world_groups(metadata: Mapping[str, Any]) -> int | None:
 
 
 def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the entries of tracelab's recorder; empty if another one recorded the file."""
     return {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
 
 
@@ -117,16 +111,12 @@ def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[
 
 
 def _cuda_version(number: int) -> str:
-    """CUDA writes 12.4 as 12040."""
+    # 12.4 is written 12040.
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def _hip_version(number: int) -> str:
-    """HIP writes 6.4.43483 as 60443483.
-
-    >>> _hip_version(60443483)
-    '6.4.43483'
-    """
+    # 6.4.43483 is written 60443483.
     return f"{number // 10_000_000}.{number // 100_000 % 100}.{number % 100_000}"
 
 
@@ -142,9 +132,8 @@ def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict
 
 def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
     # The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
-    # numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
-    # Then what all devices in the list have is known, or which is which, where all of them were
-    # used.
+    # numbers (roctracer counts the processors, too). Then what all devices in the list have is
+    # known, or which is which, where all of them were used.
     devices = metadata.get("deviceProperties")
     if not isinstance(devices, list):
         return {}

@@ -19,8 +19,7 @@ Number = int | float | str | None  # as files write numbers
 # A duration of a hundred days and more is a wrapped counter, not work.
 MAX_DURATION_NS = 2**43 * 1000
 
-# A float64 of microseconds with three decimals still tells nanoseconds apart below this value;
-# above it the digits of the text must be read.
+# A float64 of microseconds with three decimals still tells nanoseconds apart below this value.
 _EXACT_BELOW_US = 2.0**43
 # 142 years: any two such times, and a duration more, are less than int64 nanoseconds apart.
 _LAST_US = 2**52
@@ -32,11 +31,7 @@ class InexactTimesError(UnreadableInputError):
 
 
 def natural_number(value: Any) -> int:
-    """A natural number that may be written as text; `ABSENT` for anything else.
-
-    >>> natural_number(7), natural_number("stream 7"), natural_number(-3), natural_number(None)
-    (7, 7, -1, -1)
-    """
+    """A natural number that may be written as text, "stream 7"; `ABSENT` for anything else."""
     if type(value) is not int:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -47,11 +42,7 @@ def natural_number(value: Any) -> int:
 
 
 def natural_numbers(values: list[Any]) -> Int64Array:
-    """int64[n]: `natural_number` of each value.
-
-    >>> natural_numbers([7, "stream 7", None]).tolist()
-    [7, 7, -1]
-    """
+    """`natural_number` of each value."""
     numbers = _make_array(values)
     if numbers is not None and numbers.dtype == np.int64:
         natural: Int64Array = np.maximum(numbers, ABSENT)
@@ -62,10 +53,8 @@ def natural_numbers(values: list[Any]) -> Int64Array:
 def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     """Microseconds, as numbers or text, in nanoseconds; no digit is lost.
 
-    Returns int64[n], ns, 0 where the value is not a time; bool[n], whether it is one.
-
-    Raises:
-        InexactTimesError: a float is too large to tell nanoseconds apart.
+    Returns ns, 0 where the value is not a time, and whether it is one. An InexactTimesError if a
+    float is too large to tell nanoseconds apart.
 
     >>> time_ns, is_time = nanoseconds([1.5, "2.25", None])
     >>> time_ns.tolist(), is_time.tolist()
@@ -87,8 +76,7 @@ def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
 
 
 def _make_array(values: list[Any]) -> NDArray[Any] | None:
-    """int64[n] or float64[n]; None if a value is not a number, or is too large for either."""
-    # numpy itself would make an array as wide as the longest text.
+    # None if a value is not a number, or too large. numpy would make texts of them all.
     for type_code in "qd":
         try:
             return np.asarray(array(type_code, values))
