@@ -81,8 +81,11 @@ interpolates_nchw = name_test(r"upsample_[a-z]+2d_(?:backward_)?out_frame<")
 class Peak(Record):
     """Most that a GPU can do, a record of ``peaks.toml``, by its maker's figures.
 
-    `memory` is in 10**9 bytes per second; formats in 10**12 additions and multiplications of matrix
-    products per second, without sparsity, None where it does not have the format.
+    Attributes:
+        source: where its maker says so.
+        memory: bytes that its memory moves, in 10**9 per second.
+        fp64, fp32, tf32, fp16, bf16, fp8: additions and multiplications in matrix products, in
+            10**12 per second, without sparsity; None of a format that it does not have.
     """
 
     source: str

@@ -44,7 +44,13 @@ class EdgeKind(IntEnum):
 
 
 class EventLinks(Record):
-    """Counts of stream waits with a known source, recorded or inferred, and of others."""
+    """Counts of stream waits with a known source.
+
+    Attributes:
+        exact: the file names the event record.
+        inferred: the file does not, but the times show what the wait delayed, and until when.
+        unresolved: neither does: the wait delayed nothing, or nothing matches.
+    """
 
     exact: int
     inferred: int

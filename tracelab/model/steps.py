@@ -60,7 +60,10 @@ def bounds_of(stretches: Sequence[Step | Window]) -> tuple[Int64Array, Int64Arra
 class UnusedSteps(Record):
     """Annotations of one name that match the pattern of the steps and are not steps.
 
-    `loss` says why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
+    Attributes:
+        loss: why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
+        name: what they are called.
+        count: how many there are.
     """
 
     loss: str
