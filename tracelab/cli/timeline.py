@@ -60,7 +60,7 @@ def timeline(
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
 ) -> None:
     """Draw what ran when, why the GPU was idle, and the first findings."""
-    from tracelab.cli.progress import progress
+    from tracelab.cli.many_files import progress
     from tracelab.outputs.picture import draw
     from tracelab.read.sources import one_source, size_of
 

@@ -157,7 +157,7 @@ def draw_whatif(
         TracelabError: the file cannot be analyzed.
     """
     from tracelab.render.picture.timeline import draw_whatif as draw_both, require_drawable
-    from tracelab.render.sections.predictions import picture_titles
+    from tracelab.render.sections.findings import picture_titles
 
     require_types(
         path=(path, str | PathLike | None),
@@ -275,8 +275,7 @@ def draw_results(
 
     Of files that are no job, `FileResult.more` is what `part_of` made.
     """
-    from tracelab.render.picture import job
-    from tracelab.render.picture.timeline import draw_timelines, require_drawable
+    from tracelab.render.picture.timeline import draw_job, draw_timelines, require_drawable
     from tracelab.render.ranks import job_sentences, rank_shares
 
     if report.job is None or not report.job.per_rank:
@@ -287,7 +286,7 @@ def draw_results(
     folders = {Path(trace.path).parent.name for trace in report.traces}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
     headline = f"{len({trace.path for trace in report.traces})} ranks on one clock"
-    return job.draw_job(
+    return draw_job(
         report.job,
         scenes_of_ranks(report, results),
         title=title or (f"{name}: {headline}" if name else headline),

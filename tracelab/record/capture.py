@@ -146,7 +146,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         return draw(self._analysis(), None if path is None else Path(path))
 
     def _repr_html_(self) -> str:
-        from tracelab.render.notebook import render_notebook
+        from tracelab.render.text.report import render_notebook
 
         if not self.over:
             return (

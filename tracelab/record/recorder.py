@@ -26,11 +26,12 @@ from tracelab.record.collector import (
     gpu_activity,
     has_kineto_session,
     is_kineto_session,
+    kineto_loses_records,
     missing_for_cuspy,
     quiet_kineto,
+    switch_event_records,
     torch_has_cuspy,
 )
-from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.export import every_wait_is_resolved, path_of_rank, save_trace
 from tracelab.record.hooks import watch_session
 from tracelab.record.program_source import describe_source

@@ -11,9 +11,8 @@ from tracelab.findings.places import place_text
 from tracelab.findings.rules.trace_quality import INFLATED, UNKNOWN_EVENTS
 from tracelab.render.text.hints import SOURCE
 from tracelab.render.text.savings import lowered, percent, price_of
-from tracelab.report.losses import losses_of
 from tracelab.report.schema import Provenance, TraceInfo
-from tracelab.report.views import RankView
+from tracelab.report.views import RankView, losses_of
 
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"

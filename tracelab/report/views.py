@@ -1,12 +1,12 @@
-"""A report joined again: what it says of each window, and of each rank.
+"""A report joined again: what it says of each window and rank, and what its files lost.
 
 Every renderer, comparison and budget looks at a report through these.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,10 +15,20 @@ from tracelab.findings.finding import Finding, Savings, is_worth_showing
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
+from tracelab.model.losses import LOSSES, Loss, listed_names, merged_loss_names
+from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo
 
 # The columns of figures that the sections of the package show, by the key of their table.
 FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES})
+# A rule is about each of these alone.
+_JUDGED_ALONE = (
+    *KINDS,
+    "arrows_without_end",
+    "activities_without_launch",
+    "overlapping_activities",
+    "waits_without_record",
+)
 
 
 class Scope(Record):
@@ -244,3 +254,38 @@ def _grouped(rows: Iterable[Any]) -> dict[tuple[int, int | None], list[Any]]:
     for row in rows:
         groups[row.rank, row.step].append(row)
     return groups
+
+
+class LossCount(Record):
+    """One kind of loss, its count in so many files, and the names that these give it, in words."""
+
+    loss: Loss
+    count: int
+    files: int
+    names: str
+
+    @property
+    def has_rule(self) -> bool:
+        """True if a finding is about it."""
+        return self.loss.group is not None or self.loss.name in _JUDGED_ALONE
+
+
+def losses_of(traces: Sequence[TraceInfo]) -> list[LossCount]:
+    """Add up the losses of some files, in the order of the table of losses."""
+    counts, files = Counter[str](), Counter[str]()
+    for trace in traces:
+        counts.update(trace.losses)
+        files.update(trace.losses.keys())
+    names = [name for trace in traces for name in trace.loss_names]
+    shown = merged_loss_names(names) if len(traces) > 1 else names
+    unknown = {x: Loss(x, "info", "reader", x, group="unknown") for x in counts if x not in LOSSES}
+    return [
+        LossCount(
+            loss,
+            counts[name],
+            files[name],
+            listed_names([x for x in shown if x.loss == name], counts[name]),
+        )
+        for name, loss in {**LOSSES, **unknown}.items()
+        if name in counts
+    ]

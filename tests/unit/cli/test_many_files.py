@@ -91,6 +91,6 @@ def test_an_error_here_does_not_wait_for_the_others(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracelab.cli.progress.Bar.end_file", interrupt)
+    monkeypatch.setattr("tracelab.cli.many_files.Bar.end_file", interrupt)
     with pytest.raises(KeyboardInterrupt):
         map_files(wait, [Source("a", 0, named=True), *SOURCES], spec="processes", jobs=2)

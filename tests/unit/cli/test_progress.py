@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from tests.build.files import US, operator, text
-from tracelab.cli import progress as progress_module
-from tracelab.cli.progress import Bar, progress
+from tracelab.cli import many_files as progress_module
+from tracelab.cli.many_files import Bar, progress
 from tracelab.read.reader import CHUNK_BYTES, read_trace
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source, watched

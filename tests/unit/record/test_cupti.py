@@ -1,6 +1,6 @@
 import pytest
 
-from tracelab.record import cupti
+from tracelab.record import collector
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 )
 def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
     monkeypatch.setattr(torch.version, "cuda", version)
-    assert cupti.kineto_loses_records() is lost
+    assert collector.kineto_loses_records() is lost
 
 
-@pytest.mark.skipif(cupti._loaded_cupti() is not None, reason="torch has loaded CUPTI here")
+@pytest.mark.skipif(collector._loaded_cupti() is not None, reason="torch has loaded CUPTI here")
 def test_without_cupti_the_records_stay_off_silently():
-    assert cupti.switch_event_records(on=True) is False
+    assert collector.switch_event_records(on=True) is False

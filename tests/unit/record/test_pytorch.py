@@ -34,7 +34,7 @@ def run_without_torch(code, folder):
 
 
 def test_every_module_imports_without_torch(tmp_path):
-    assert {"tracelab.record.recorder", "tracelab.record.frameworks.training"} < set(MODULES)
+    assert {"tracelab.record.recorder", "tracelab.record.frameworks"} < set(MODULES)
     ran = run_without_torch(
         f"""
         from importlib import import_module
@@ -55,14 +55,14 @@ def test_recording_says_what_it_needs(tmp_path):
         import tracelab
         from tracelab.base.errors import MissingSupportError
         from tracelab.record import hooks, recorder
-        from tracelab.record.frameworks import training
+        from tracelab.record import frameworks
 
         for call in [
             lambda: tracelab.capture(),
             lambda: tracelab.profile_step(print),
             lambda: tracelab.profile_step(skip=1)(print),
             lambda: recorder.Recorder("x.json"),
-            lambda: training.TrainingCallback(),
+            lambda: frameworks.TrainingCallback(),
             lambda: hooks.watch_optimizer_step(print),
             lambda: hooks.watch_annotation("step", print),
             lambda: hooks.watch_session(print, print),

@@ -16,7 +16,7 @@ from tracelab.base.errors import OutputError
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
-from tracelab.record import cupti, recorder as recorder_module
+from tracelab.record import collector, recorder as recorder_module
 from tracelab.record.program_source import describe_source
 from tracelab.record.recorder import Recorder
 
@@ -609,7 +609,7 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
             product @ matrix
             recorder.step()
     trace = analyze(str(path)).traces[0]
-    is_resolved = event_records is None or not cupti.kineto_loses_records()
+    is_resolved = event_records is None or not collector.kineto_loses_records()
     assert recorder.waits_are_resolved is is_resolved
     links = trace.event_links
     assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if is_resolved else (0, 4))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tracelab.record.frameworks.training import TrainingCallback
+from tracelab.record.frameworks import TrainingCallback
 
 
 def _callback_class() -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from tracelab.record.frameworks.training import TrainingCallback
+from tracelab.record.frameworks import TrainingCallback
 
 
 class TracelabCallback(TrainingCallback, TrainerCallback):

@@ -33,8 +33,7 @@ from tracelab.render.recordings import Recordings, recordings_table
 from tracelab.render.scene import Scene
 from tracelab.render.section import PART, Chapter, Column, Fit, Section
 from tracelab.render.sections.files import causes_by_step, file_facts
-from tracelab.render.sections.findings import circumstances
-from tracelab.render.sections.predictions import causal_section, prediction_sections
+from tracelab.render.sections.findings import causal_section, circumstances, prediction_sections
 from tracelab.render.sections.work import work
 from tracelab.render.text.hints import steps_hint
 from tracelab.render.text.savings import REASONS, lowered, price

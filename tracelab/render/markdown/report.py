@@ -1,27 +1,38 @@
-"""A report as Markdown: the facts, the findings with price, place and fix, and what is minor."""
+"""Reports and differences as Markdown; what is minor is folded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.safe_text import counted
+from tracelab.comparison.diff import (
+    CANNOT_TELL,
+    DIFFERENT_PROGRAMS,
+    LONGER,
+    NO_CHANGE,
+    SHORTER,
+    Diff,
+)
 from tracelab.render.document import document_of
 from tracelab.render.first_screen import Fact, FirstScreen, Item
 from tracelab.render.markdown.blocks import (
     brief_prose,
     bullets,
     cell,
+    chapter_blocks,
     code,
     comment,
     details,
     prose,
+    section_blocks,
     section_table,
     table,
 )
 from tracelab.render.notes import Note
 from tracelab.render.ranks import Ranks
 from tracelab.render.recordings import Recordings, recordings_table
-from tracelab.render.section import PART
+from tracelab.render.section import PART, Chapter
+from tracelab.render.sections.diff import chapters, details as details_of
 from tracelab.render.text.hints import ONE_OF_THEM
 from tracelab.render.words import shorten
 from tracelab.report.schema import Report
@@ -31,6 +42,14 @@ _MAX_FILE_ROWS = 50
 _MAX_PLACE_LETTERS = 200
 # No fix is that long, but the names in it may be.
 _MAX_FIX_LETTERS = 2_000
+_HEADINGS = {
+    SHORTER: "{} got shorter",
+    LONGER: "regression, {} got longer",
+    NO_CHANGE: "no change beyond the noise",
+    CANNOT_TELL: "cannot tell",
+    DIFFERENT_PROGRAMS: "two different programs",
+}
+_MAX_PATH_LETTERS = 200
 
 
 def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
@@ -127,3 +146,26 @@ def _recordings(said: Recordings) -> Iterator[str]:
     yield section_table(listed)
     yield from listed.notes
     yield f"Next: {code(ONE_OF_THEM.partition(' (')[0])} of one line"
+
+
+def render_diff(diff: Diff) -> str:
+    """Return a difference as a comment."""
+    slowest = diff.slowest
+    what = "a step" if slowest.basis == "step" else "the trace"
+    paths = (shorten(file.path, _MAX_PATH_LETTERS) for file in (slowest.before, slowest.after))
+    opening, *ranks = chapters(diff)
+    verdict, *shown = opening.sections
+    if len(ranks) == 1:
+        files, *rest = ranks[0].sections
+        shown += rest[:1]  # the figures, unless the programs are different
+        ranks = [Chapter("", (files, *rest[1:]))]
+    if not ranks:  # of many
+        ranks = [Chapter(f"Rank {slowest.after.rank}, the slowest", tuple(details_of(slowest)))]
+    blocks = [
+        f"### tracelab diff: {_HEADINGS[diff.verdict].format(what)}",
+        " → ".join(map(code, paths)),
+        *map(prose, verdict.lines),
+        *(block for section in shown for block in section_blocks(section)),
+        details("All figures", (block for x in ranks for block in chapter_blocks(x))),
+    ]
+    return comment("diff", blocks)

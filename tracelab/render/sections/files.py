@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from tracelab.base.file_names import short_names
 from tracelab.base.safe_text import brief, counted
 from tracelab.render.section import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
-from tracelab.render.sections.idle import biggest_cause
+from tracelab.render.sections.times import biggest_cause
 from tracelab.render.text.hints import COMM_PATTERN, JOB, OF_LOSSES, steps_hint
 from tracelab.render.words import listed, percent_text, time_text
 from tracelab.report.glossary import CAUSES
-from tracelab.report.losses import losses_of
 from tracelab.report.schema import DeviceMetrics, Report, TraceInfo
-from tracelab.report.views import RankView, View
+from tracelab.report.views import RankView, View, losses_of
 
 _MAX_STEPS, _MAX_STEPS_BY_CAUSE = 20, 100
 _MAX_NAMED_STEPS = 4

@@ -1,4 +1,4 @@
-"""Sections about the findings: the share attributed to each, what it is, and its fix."""
+"""Sections about findings, and about replays: predictions of changes, the causal profile."""
 
 from __future__ import annotations
 
@@ -7,17 +7,49 @@ from dataclasses import replace
 
 from tracelab.base.errors import UsageError
 from tracelab.base.safe_text import counted
-from tracelab.findings.finding import INFO, Finding
-from tracelab.findings.places import sentence_of
-from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, table
-from tracelab.render.text.savings import REASONS, amount, interval, price
-from tracelab.render.words import interval_text as time_interval, percent_text, time_text
+from tracelab.findings.finding import INFO, Finding, Savings
+from tracelab.findings.fixes import NO_EDIT, NO_FINDING
+from tracelab.findings.places import TOGETHER, sentence_of
+from tracelab.render.section import LABEL, PART, PROSE, TONES, Cell, Section, Tone, table
+from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.savings import REASONS, amount, interval, lowered, price
+from tracelab.render.words import (
+    bare_name,
+    interval_text,
+    listed,
+    percent_text,
+    signed_percent,
+    signed_time,
+    time_text,
+)
 from tracelab.report.finding_groups import FindingGroup
 from tracelab.report.glossary import FINDING_CAUSES
-from tracelab.report.schema import Report
+from tracelab.report.schema import (
+    OUTSIDE_FUNCTIONS,
+    UNPROFILED,
+    CausalMetrics,
+    Prediction,
+    Report,
+    WhatIf,
+)
 from tracelab.report.views import Scope, View, views_of
+from tracelab.simulate.causal_profile import ALL, FINDING, KERNEL, LINE, OPERATOR
 
 _MAX_IN_FULL, _MAX_BRIEF, _MAX_EVENTS = 5, 6, 20
+_WHY_NOT = {
+    NO_FINDING: "there is no such finding",
+    NO_EDIT: "its fix is not a change that can be replayed",
+    **REASONS,
+}
+_MAX_NAMED_EDITS = 3
+_MAX_PROFILE_ROWS, _MAX_WITHOUT_SAVING = 20, 5
+_MIN_SAVED_STEP_SHARE = 0.001
+_ONE_AND_MANY = {
+    FINDING: ("finding", "findings"),
+    LINE: ("line", "lines"),
+    OPERATOR: ("operator", "operators"),
+    KERNEL: ("kernel", "kernels"),
+}
 
 
 def findings(view: View) -> Iterator[Section]:
@@ -69,7 +101,7 @@ def finding_section(finding: Finding) -> Section:
     saves_ns, low_ns, high_ns = finding.saves_ns, finding.saves_low_ns, finding.saves_high_ns
     saves = []
     if saves_ns is not None and low_ns is not None and high_ns is not None:
-        saves = [f"saves {time_interval(saves_ns, low_ns, high_ns)}"]
+        saves = [f"saves {interval_text(saves_ns, low_ns, high_ns)}"]
     elif high_ns is not None:
         saves = [f"saves at most {time_text(high_ns)}"]
     return _section(finding, finding.severity, *saves)
@@ -145,3 +177,166 @@ def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> Iterator[Section]:
             ("on\nrank", lambda x: str(x.finding.rank)),
             ("what", lambda x: sentence_of(x.finding.title, x.finding.where), PROSE),
         )
+
+
+def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Section:
+    """Say whether the CPU or a GPU decides, then what each part would save."""
+    items = [row for row in rows if row.by != ALL]
+    if not items:
+        why = "Nothing in these steps has a change that can be replayed."
+        if savings is not None and savings.not_replayed is not None:
+            why = savings.not_replayed
+        return Section("", (f"No causal profile: {lowered(why)}",), tone=Tone.WARNING)
+    by, unit = items[0].by, "the trace" if savings is not None and savings.is_of_trace else "a step"
+    useful = [row for row in items if _has_saving(row)]
+    useless = [row for row in items if not _has_saving(row)]
+    shown = [*useful, *useless[:_MAX_WITHOUT_SAVING]][:_MAX_PROFILE_ROWS]
+    columns: list[Cell[CausalMetrics]] = [
+        (_ONE_AND_MANY[by][0], _row_name, LABEL),
+        ("CPU", lambda x: _time(None if x.by == KERNEL else x.host_ns)),
+        ("GPU", lambda x: _time(x.gpu_ns)),
+        (f"{unit}\nwithout it", lambda x: _time(x.free_ns)),
+        ("saves", lambda x: _time(x.saves_ns)),
+        (f"of\n{unit}", lambda x: signed_percent(x.saves_ns, x.step_ns)),
+        ("saves\nif half", lambda x: _saved(x, x.half_ns)),
+        ("saves if it\ndid not wait", lambda x: _saved(x, x.no_wait_ns)),
+    ]
+    return table(
+        f"Causal profile by {by}",
+        shown,
+        *(column for column in columns if any(column[1](row) for row in shown)),
+        lines=_summary(rows, unit, savings),
+        notes=_notes(items, useless, len(items) - len(shown)),
+    )
+
+
+def _has_saving(row: CausalMetrics) -> bool:
+    return abs(row.saves_ns) >= _MIN_SAVED_STEP_SHARE * row.step_ns
+
+
+def _summary(rows: Sequence[CausalMetrics], unit: str, savings: Savings | None) -> Iterator[str]:
+    step_ns = rows[0].step_ns
+    is_unprofiled = savings is not None and savings.basis == UNPROFILED
+    step = f"{unit} of {time_text(step_ns)}{' without the profiler' if is_unprofiled else ''}"
+    whole = [row for row in rows if row.by == ALL]
+    if len(whole) != 2:
+        yield f"Of {step}."
+        return
+    on_host, on_gpu = whole
+    host_ns, gpu_ns = on_host.critical_ns or 0, on_gpu.critical_ns or 0
+    parts = [f"the CPU decides {time_text(host_ns)}", f"the GPU {time_text(gpu_ns)}"]
+    if host_ns < gpu_ns:
+        parts = [f"the GPU decides {time_text(gpu_ns)}", f"the CPU {time_text(host_ns)}"]
+    between_ns = step_ns - host_ns - gpu_ns
+    if between_ns > 0.01 * step_ns:
+        parts.append(f"launches and waking up take {time_text(between_ns)}")
+    yield (
+        f"Of {step}, {', '.join(parts)}. It would take {time_text(on_gpu.free_ns)} if GPU "
+        f"activities took no time, and {time_text(on_host.free_ns)} if the CPU's work took none."
+    )
+
+
+def _row_name(row: CausalMetrics) -> str:
+    names = [bare_name(row.name) if row.by == KERNEL else row.name, row.where]
+    if row.names > 1:
+        names[0] = f"{row.names:,} {row.name}"
+    if row.by == LINE:
+        names.reverse()
+    return PART.join(name for name in names if name)
+
+
+def _time(time_ns: int | None) -> str:
+    return "" if time_ns is None else signed_time(time_ns)
+
+
+def _saved(row: CausalMetrics, time_ns: int | None) -> str:
+    return "" if time_ns is None else signed_time(row.step_ns - time_ns)
+
+
+def _notes(
+    items: Sequence[CausalMetrics], useless: Sequence[CausalMetrics], left: int
+) -> Iterator[str]:
+    by = items[0].by
+    one, many = _ONE_AND_MANY[by]
+    if left:
+        yield f"… and {counted(left, 'row', 'rows')} more ({MORE_IN_JSON})."
+    if useless and by != FINDING:
+        count = sum(row.names for row in useless)
+        of = counted(sum(row.names for row in items), one, many)
+        yield f"{count:,} of {of} could take no time without making the step shorter."
+    if by == LINE and all(row.name == OUTSIDE_FUNCTIONS for row in items):
+        yield "The trace has no Python functions: record with_stack=True, or profile by operator."
+    yield "Savings do not add up: each is that of a replay in which nothing else changes."
+
+
+def prediction_sections(whatif: WhatIf) -> list[Section]:
+    """Say what the predictions are of, then show each in a row."""
+    if whatif.not_replayed is not None:
+        text = f"No predictions: {lowered(whatif.not_replayed)}"
+        return [Section("", (text,), tone=Tone.WARNING)]
+    if not whatif.predictions:
+        return [Section("", ("No finding has a change whose effect a replay can predict.",))]
+    opening = Section("", (_basis(whatif),), tone=Tone.STRONG)
+    return [opening, _table(whatif)]
+
+
+def _basis(whatif: WhatIf) -> str:
+    first = whatif.predictions[0]
+    length = time_text(first.step_ns)
+    if whatif.is_of_trace:
+        what = f"The trace has no steps: all of it, {length}, is replayed once"
+    elif whatif.basis == UNPROFILED:
+        what = f"A step takes {length} without the profiler; predictions are of that"
+    else:
+        what = f"A step takes {length} with the profiler; predictions are of that"
+    error = whatif.baseline_error
+    if error is None:
+        return f"{what}."
+    if abs(error) < 0.0005:
+        return f"{what}. Replayed without a change, it takes as long."
+    longer = "longer" if error > 0 else "shorter"
+    return f"{what}. Replayed without a change, it is {abs(error):.1%} {longer}.".replace("%", " %")
+
+
+def _table(whatif: WhatIf) -> Section:
+    unit = "the trace" if whatif.is_of_trace else "a step"
+    step_ns = whatif.predictions[0].step_ns
+    return table(
+        "",
+        [None, *whatif.predictions],
+        ("change", lambda x: _change(x) if x else "as it is", LABEL),
+        (f"{unit}\ntakes", lambda x: time_text(x.predicted_ns if x else step_ns)),
+        ("saves (interval)", lambda x: interval_text(*x.saving_ns) if x else ""),
+        (f"of\n{unit}", lambda x: signed_percent(x.saving_ns[0], x.step_ns) if x else ""),
+        notes=_reasons(whatif.predictions),
+    )
+
+
+def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
+    names: dict[str, list[str]] = {}
+    for prediction in predictions:
+        parts = prediction.reason.split("; ") if prediction.reason else []
+        # The notes on a single change are not printed again for all together.
+        for part in parts if prediction.name != TOGETHER else [x for x in parts if x not in names]:
+            names.setdefault(part, []).append(prediction.name)
+    for reason, of_reason in names.items():
+        clause = _WHY_NOT.get(reason, reason)
+        yield f"{listed(of_reason)}: {lowered(clause).rstrip('.')}."
+
+
+def _change(prediction: Prediction) -> str:
+    is_named_alike = prediction.edits == (prediction.name,)
+    is_long = len(prediction.edits) > _MAX_NAMED_EDITS
+    edits = () if is_named_alike or is_long else prediction.edits
+    number = f"{prediction.findings[0] + 1}. " if len(prediction.findings) == 1 else ""
+    is_together = prediction.name == TOGETHER
+    return PART.join((prediction.name if is_together else number + prediction.name, *edits))
+
+
+def picture_titles(name: str, prediction: Prediction) -> tuple[str, str]:
+    """Return the headlines of a step as it is and of the step with a change."""
+    saves = interval_text(*prediction.saving_ns)
+    return (
+        f"{name}{PART}a step as it is: {time_text(prediction.step_ns)}",
+        f"{prediction.name}{PART}predicted: {time_text(prediction.predicted_ns)}, saves {saves}",
+    )

@@ -1,4 +1,4 @@
-"""Results as text for a terminal, drawn with rich.
+"""Results as text for a terminal, or as HTML for a notebook, drawn with rich.
 
 Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
 """
@@ -6,6 +6,8 @@ Whatever is drawn may come from a file: it is cleaned here, and never read as ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ from rich.text import Text
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import clean
 from tracelab.findings.finding import Finding
-from tracelab.render.document import MAX_WORK_ROWS, detailed, document_of
+from tracelab.render.document import MAX_WORK_ROWS, Document, detailed, document_of
+from tracelab.render.first_screen import FirstScreen
 from tracelab.render.section import (
     NONE,
     PART,
@@ -32,14 +35,13 @@ from tracelab.render.section import (
     Tone,
     table_section,
 )
-from tracelab.render.sections.findings import finding_section
-from tracelab.render.sections.predictions import causal_section, prediction_sections
+from tracelab.render.sections.findings import causal_section, finding_section, prediction_sections
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
 from tracelab.render.text.screen import screen
-from tracelab.render.words import shorten_middle, wrap
+from tracelab.render.words import Quantity, shorten_middle, wrap
 from tracelab.report.schema import Report, Table, WhatIf
 
-if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
+if TYPE_CHECKING:
     from tracelab.comparison.diff import Diff
 
 # A narrower report cuts numbers, which misleads more than lines that are too long.
@@ -59,6 +61,10 @@ _TONES = {
     Tone.WARNING: "yellow",
     Tone.CRITICAL: "red",
 }
+_NOTEBOOK_WIDTH = 110
+_PAGE = "report.show()"
+_RECORD = "with tracelab.capture() as cap (records steps)"
+_CELL = "<{0} style='text-align:{1};white-space:nowrap;padding:2px 8px' title='{2}'>{3}</{0}>"
 
 
 def render_text(
@@ -260,3 +266,47 @@ def _cell(column: Column, text: str, style: str) -> RenderableType:
     if column.fit is Fit.PROSE:
         return Text(text, style=style or "dim", overflow="fold")
     return Text(text, style="yellow" if text == NONE else style)
+
+
+def render_notebook(result: Report | WhatIf | Diff | Finding, *, full: bool = False) -> str:
+    """Return the text of a result as HTML; of a report a first screen, or all of it."""
+    if not isinstance(result, Report):
+        return html_of(parts_of(result, _NOTEBOOK_WIDTH), _NOTEBOOK_WIDTH)
+    if full:
+        return html_of(detailed(result).chapters, _NOTEBOOK_WIDTH)
+    return html_of(
+        screen(_name_calls(document_of(result)), width=_NOTEBOOK_WIDTH, full=_PAGE), _NOTEBOOK_WIDTH
+    )
+
+
+def _name_calls(document: Document) -> Document:
+    said = document.said
+    if not isinstance(said, FirstScreen) or not said.next:
+        return document
+    calls = [_RECORD]
+    if said.items:
+        number, is_priced = said.items[0].number, said.items[0].finding.saves_ns is not None
+        calls = [f"{_PAGE} (page)", f"report.findings[{number - 1}]"]
+        calls += [f"tracelab.whatif(FILE, fixes={number})"] if is_priced else []
+    return replace(document, said=replace(said, next=tuple(calls)))
+
+
+def render_table(table: Table[Any]) -> str:
+    """Return the first rows of a table as HTML, with exact figures where the mouse rests."""
+    section = table_section(table)
+    head = "".join(_html_cell("th", column.title, column.fit) for column in section.columns)
+    rows = "".join(f"<tr>{_html_row(section, row)}</tr>" for row in section.rows)
+    notes = "".join(f"<p>{escape(note)}</p>" for note in (*section.lines, *section.notes))
+    shown = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return f"<div style='overflow-x:auto'>{shown if section.rows else ''}{notes}</div>"
+
+
+def _html_row(section: Section, texts: tuple[str, ...]) -> str:
+    columns = zip(section.columns, texts, strict=True)
+    return "".join(_html_cell("td", text, column.fit) for column, text in columns)
+
+
+def _html_cell(tag: str, text: str, fit: Fit) -> str:
+    side = "right" if fit is Fit.NUMBER else "left"
+    exact = text.exact if isinstance(text, Quantity) else ""
+    return _CELL.format(tag, side, escape(exact), escape(text))

@@ -12,7 +12,7 @@ from tests.build.job_rows import MS
 from tests.figures import figures
 from tracelab.job.clocks import Alignment
 from tracelab.outputs.scene_of_job import align_scenes, job_clocks
-from tracelab.render.picture.job import choose_steps, draw_job
+from tracelab.render.picture.timeline import choose_steps, draw_job
 from tracelab.render.ranks import RankShares
 from tracelab.render.scene import Lane, Scene, Span
 

@@ -6,7 +6,7 @@ from tests.figures import figures
 from tracelab.findings.finding import Savings
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
-from tracelab.render.sections.predictions import causal_section
+from tracelab.render.sections.findings import causal_section
 from tracelab.simulate.causal_profile import CausalMetrics
 
 US = 1_000
