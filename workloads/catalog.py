@@ -15,14 +15,11 @@ class Entry:
         variant: key of the module's VARIANTS.
         shows: the lesson, in a sentence.
         gpus: how many NVIDIA GPUs it needs.
-        ranks: whether it is one process a GPU, rather than one process.
+        ranks: True if it is one process a GPU, rather than one process.
         environment: variables that must be set before CUDA starts.
-        is_bundled: whether traces/ has a capture of it. The others are only measured, or are still
-            to be captured: then the manifest has their lines under "planned".
-        fix: the variant that mends it. Both are timed in turns, without a profiler.
-
-    Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the CPU.",
-    gpus=1, ranks=False, environment={}, is_bundled=True, fix="")``
+        is_bundled: traces/ has a capture of it. The others are only measured, or are still to be
+            captured: then the manifest has their lines under "planned".
+        fix: the variant that mends it.
     """
 
     workload: str
@@ -45,17 +42,6 @@ def find(workload: str, variant: str) -> Entry:
         KeyError: there is no such variant.
     """
     return _BY_NAME[workload, variant]
-
-
-def takes_turns_with(entry: Entry) -> tuple[Entry, ...]:
-    """A variant, its fix, and whatever else that mends; empty where there is nothing of these.
-
-    >>> [entry.variant for entry in takes_turns_with(find("optimizers", "fused"))]
-    ['one_by_one', 'foreach', 'cleared_to_zero', 'fused']
-    """
-    fix = entry.fix or entry.variant
-    some = [x for x in CATALOG if x.workload == entry.workload and fix in {x.variant, x.fix}]
-    return tuple(some) if len(some) > 1 else ()
 
 
 # Timed beside what they mend, but much like another fix that is captured.

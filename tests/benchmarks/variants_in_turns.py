@@ -9,8 +9,8 @@ import argparse
 import json
 from contextlib import nullcontext
 
+from tests.build.workload_turns import ROUNDS, summary, take_turns
 from tracelab.workloads.catalog import CATALOG
-from tracelab.workloads.turns import ROUNDS, summary, take_turns
 
 
 def main():

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tracelab.workloads import turns
-from tracelab.workloads.catalog import CATALOG, Entry, takes_turns_with
-from tracelab.workloads.turns import take_turns
+from tests.build import workload_turns as turns
+from tests.build.workload_turns import take_turns, takes_turns_with
+from tracelab.workloads.catalog import CATALOG, Entry
 
 # Writes down what it is told; a step takes as many milliseconds as its name says.
 PROGRAM = """
@@ -79,3 +79,13 @@ def test_every_fix_is_a_variant_of_the_same_workload_that_needs_none():
 
 def test_variant_without_a_fix_takes_no_turns():
     assert takes_turns_with(Entry("any", "alone", "")) == ()
+
+
+def test_planned_line_that_is_captured_joins_the_others():
+    pytest.importorskip("torch", reason="capturing needs torch")
+    from tests.build.capture_workloads import with_captured
+
+    manifest = {"traces": ["a"], "planned": ["b", "c"]}
+    assert with_captured(manifest, "b") == {"traces": ["a", "b"], "planned": ["c"]}
+    assert with_captured(manifest, "a") == manifest
+    assert with_captured({"traces": ["a"], "planned": ["b"]}, "b") == {"traces": ["a", "b"]}

@@ -1,4 +1,4 @@
-"""Capture the bundled traces anew: ``python -m tracelab.workloads traces --gpus 2``.
+"""Capture the bundled traces anew: ``python -m tests.build.capture_workloads traces --gpus 2``.
 
 The folder's ``manifest.json`` lists them. Each line that was captured is completed with what it was
 made on and its checksums; where a variant has a fix, also with what a step of both takes without a
@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
+from tests.build.workload_turns import summary, take_turns, takes_turns_with
 from tracelab.system.files import write_file
-from tracelab.workloads.catalog import Entry, find, takes_turns_with
-from tracelab.workloads.turns import summary, take_turns
+from tracelab.workloads.catalog import Entry, find
 
 _TIMEOUT_S = 120
 _GROUPS_AT_ONCE = 3  # one uses the GPU while the processes of the next start
@@ -33,7 +33,9 @@ _GROUPS_AT_ONCE = 3  # one uses the GPU while the processes of the next start
 
 def main() -> int:
     """Capture the traces of a manifest; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tracelab.workloads", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.build.capture_workloads", description=__doc__
+    )
     parser.add_argument("folder", type=Path, help="the folder with manifest.json")
     parser.add_argument("--gpus", type=int, help="only those for exactly so many GPUs")
     parser.add_argument("--only", default="", help="only files whose name begins like this")
@@ -72,15 +74,7 @@ def main() -> int:
 
 
 def with_captured(manifest: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
-    """The manifest with a line that has a capture now among those that have one.
-
-    >>> with_captured({"traces": ["a"], "planned": ["b", "c"]}, "b")
-    {'traces': ['a', 'b'], 'planned': ['c']}
-    >>> with_captured({"traces": ["a"], "planned": ["b"]}, "a")
-    {'traces': ['a'], 'planned': ['b']}
-    >>> with_captured({"traces": ["a"], "planned": ["b"]}, "b")
-    {'traces': ['a', 'b']}
-    """
+    """The manifest with a line that has a capture now among those that have one."""
     planned = [other for other in manifest.get("planned", ()) if other is not line]
     is_new = all(other is not line for other in manifest["traces"])
     traces = [*manifest["traces"], *([line] if is_new else [])]

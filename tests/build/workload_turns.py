@@ -14,10 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Timer
 
-from tracelab.workloads.catalog import Entry
+from tracelab.workloads.catalog import CATALOG, Entry
 
 ROUNDS = 15
 TIMEOUT_S = 150  # of all that the variants do on the GPU
+
+
+def takes_turns_with(entry: Entry) -> tuple[Entry, ...]:
+    """A variant, its fix, and whatever else that mends; empty where there is nothing of these."""
+    fix = entry.fix or entry.variant
+    some = [x for x in CATALOG if x.workload == entry.workload and fix in {x.variant, x.fix}]
+    return tuple(some) if len(some) > 1 else ()
 
 
 def take_turns(
