@@ -10,6 +10,7 @@ from typing import Any
 
 from tracelab.base.options import DEFAULTS, Options, require_types
 from tracelab.findings.attribution import find_all
+from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
@@ -78,11 +79,9 @@ class Analysis(Context):
         options = self.options
         if not (options.prices or options.fixes or options.edits or options.profile_by):
             return Baseline(printed=find_basis(self.timeline))
-        found = attempt(self.failures, "replay", self._find_baseline)
+        why_not = _FIRST_USE if self.first_use.is_most else None
+        found = attempt(self.failures, "replay", lambda: find_baseline(self.graph, why_not))
         return found or _failed(self.timeline)
-
-    def _find_baseline(self) -> Baseline:
-        return find_baseline(self.graph, _FIRST_USE if self.first_use.is_most else None)
 
     @cached_property
     def sites(self) -> Sites | None:
@@ -90,17 +89,11 @@ class Analysis(Context):
         baseline = self.baseline
         if (program := baseline.program) is None:
             return None
+        places, first_use = self.recognized.places, self.first_use.event_id
         return attempt(
             self.failures,
             "replay",
-            lambda: Sites(
-                self.graph,
-                self.lines,
-                program,
-                baseline.loose,
-                self.recognized.places,
-                self.first_use.event_id,
-            ),
+            lambda: Sites(self.graph, self.lines, program, baseline.loose, places, first_use),
         )
 
     @cached_property
@@ -133,19 +126,14 @@ class Analysis(Context):
         return {measure.key: self._rows(measure) for measure in self.measures}
 
     def _rows(self, measure: Measure) -> tuple[Any, ...]:
-        """Call a measure; of the package's own each but that of windows may fail."""
         make = partial(self._call, measure)
         return attempt(self.failures, measure.key, make) or () if measure in _MAY_FAIL else make()
 
     def _call(self, measure: Measure) -> tuple[Any, ...]:
         """Call a measure with the properties that its parameters are named after."""
         parameters = inspect.signature(measure.rows).parameters.values()
-        given = {
-            parameter.name: getattr(self, parameter.name)
-            for parameter in parameters
-            if parameter.default is parameter.empty or parameter.name in _NAMES
-        }
-        return tuple(measure.rows(**given))
+        given = (x.name for x in parameters if x.default is x.empty or x.name in _NAMES)
+        return tuple(measure.rows(**{name: getattr(self, name) for name in given}))
 
     @cached_property
     def launched_only(self) -> LaunchedOnly | None:
@@ -177,33 +165,32 @@ class Analysis(Context):
         return find_all(self, [self._guard(x) if x in RULES else x for x in self.rules])
 
     def _guard(self, rule: Rule) -> Rule:
-        """The same rule that finds nothing where it fails."""
-        return replace(
-            rule, find=lambda x: attempt(self.failures, rule.id, lambda: rule.find(x)) or []
-        )
+        def find(context: Context) -> list[Candidate]:
+            return attempt(self.failures, rule.id, lambda: rule.find(context)) or []
+
+        return replace(rule, find=find)
 
     @cached_property
     def priced(self) -> Priced:
         """The findings with what they save, and what they save together."""
         found = self.found
-        return attempt(
+        priced = attempt(
             self.failures,
             "savings",
             lambda: price_findings(found, self.baseline, self.sites, self),
-        ) or price_findings(found, _failed(self.timeline), None, self)
+        )
+        return priced or price_findings(found, _failed(self.timeline), None, self)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
         """The findings, with what they save, and what the source says of their places."""
         found = self.priced.findings
-        return (
-            attempt(
-                self.failures,
-                "source of findings",
-                lambda: add_surroundings(found, self.timeline, self.lines),
-            )
-            or found
+        located = attempt(
+            self.failures,
+            "source of findings",
+            lambda: add_surroundings(found, self.timeline, self.lines),
         )
+        return located or found
 
     @cached_property
     def notes(self) -> tuple[Note, ...]:
@@ -235,7 +222,7 @@ class Analysis(Context):
         )
 
     def _steady_analysis(self, window: Window) -> Analysis:
-        """The same file in its steady window; what is of the whole file is not computed again."""
+        """Analyze the steady window; what is of the whole file is not computed again."""
         shared = {*vars(Measured), "recognized", "first_use", "baseline", "sites"}
         steady = Analysis(self.source, self.options, rules=self.rules, remedies=self.remedies)
         vars(steady).update({name: x for name, x in vars(self).items() if name in shared})
@@ -354,12 +341,11 @@ def predict_changes(
     if not (options.fixes or options.edits):
         return None
     fixes = choose_fixes(findings, options.fixes, options.edits)
+    predictions = predict_choices(baseline, sites, fixes, findings) if sites is not None else ()
     return WhatIf(
         basis=baseline.printed.name,
         baseline_error=baseline.error,
-        predictions=Table(
-            predict_choices(baseline, sites, fixes, findings) if sites is not None else ()
-        ),
+        predictions=Table(predictions),
         not_replayed=baseline.not_replayed,
         is_of_trace=baseline.is_share,
     )

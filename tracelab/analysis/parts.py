@@ -1,9 +1,8 @@
 """Files of parts: each node of a job reduces its own traces, and one of them merges what they give.
 
-A file is packed msgpack, of which only the types below are read: nothing in it is executed. The
-differences of an array lie in it byte by byte, those of low value first. The moments of a rank lie
-in it once, ascending, and arrays of moments by their numbers among these: what ends when another
-thing begins, as most does, has the same number.
+A file is packed msgpack, of which only the types below are read: nothing in it is executed. Arrays
+lie in it as differences, byte by byte. The moments of a rank lie in it once, ascending, and arrays
+of moments by their numbers among these: most things begin where another one ends.
 """
 
 from __future__ import annotations
@@ -62,16 +61,9 @@ class _Parts(Record):
 
 
 def pack_parts(results: Sequence[FileResult], paths: Sequence[str], options: Options) -> bytes:
-    """Pack the results of one node's files, for a job that is merged later.
-
-    Args:
-        results: of each file, analyzed as one of several.
-        paths: where the files were looked for.
-        options: of the analysis.
-    """
+    """Pack the results of one node's files, analyzed as several, for a job that is merged later."""
     chosen = {name: getattr(options, name) for name in _OPTIONS}
-    packed = tuple(map(_packed, results))
-    parts = _Parts(_SCHEMA, __version__, tuple(paths), chosen, packed)
+    parts = _Parts(_SCHEMA, __version__, tuple(paths), chosen, tuple(map(_packed, results)))
     return lzma.compress(msgspec.msgpack.encode(parts))
 
 
@@ -157,7 +149,6 @@ def _read(path: str) -> tuple[_Parts, list[FileResult]]:
 
 
 def _moments_of(value: Any) -> Iterator[_Moments]:
-    """Yield the arrays of moments in a record, in order."""
     if isinstance(value, Record):
         for name in value.__struct_fields__:
             field = getattr(value, name)
@@ -211,7 +202,6 @@ def _array_unpacker() -> Callable[[Any, Any], Any]:
 
 
 def _summed(content: bytes) -> NDArray[np.int64]:
-    """Return the array of which `_differences` packed the differences."""
     by_value = np.frombuffer(content, np.uint8, offset=1).reshape(content[0], -1)
     difference = np.zeros((by_value.shape[1], 8), np.uint8)
     difference[:, : content[0]] = by_value.T

@@ -44,7 +44,6 @@ class FileResult(Record):
     """Result of one of several files.
 
     Attributes:
-        source: the file.
         report: its report; None where it could not be analyzed.
         error: why it could not.
         is_saved: the file is a saved report.
@@ -170,14 +169,13 @@ def whatif_of_job(
     options: Options,
     run: Callable[..., Iterable[Any]] = map,
 ) -> Report:
-    """The report of a job, with what its step takes with the requested changes.
-
-    The findings of the job say what their fixes are; then all ranks are replayed with those.
+    """Report on a job, with what its step takes with the requested changes.
 
     Raises:
         UsageError: the files are not one job.
         TracelabError: nothing could be analyzed.
     """
+    # The findings of the job say what their fixes are; then all ranks are replayed with those.
     plain = replace(options, fixes=(), edits=())
     report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
     if report.job is None:
@@ -187,9 +185,8 @@ def whatif_of_job(
             option="job",
         )
     fixes = choose_fixes(report.findings, options.fixes, options.edits)
-    edits = tuple(
-        dict.fromkeys(_make_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
-    )
+    edited = (fix for fix in fixes if fix.edits and fix.name != TOGETHER)
+    edits = tuple(dict.fromkeys(map(_make_edit, edited)))
     baseline = report.job.baseline
     if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
         why = None if baseline is None else baseline.not_replayed
@@ -198,9 +195,8 @@ def whatif_of_job(
     known: dict[str, Prediction] = {}
     if edits:
         changed = replace(plain, edits=edits, prices=False)
-        replayed = merge_results(
-            run(partial(analyze_file, options=changed), sources), paths, changed
-        )
+        results = run(partial(analyze_file, options=changed), sources)
+        replayed = merge_results(results, paths, changed)
         known = {one.name: one for one in replayed.whatif.predictions} if replayed.whatif else {}
     basis = baseline.printed
     predictions = predictions_of(fixes, known, report.findings, basis.step_ns)
@@ -208,7 +204,6 @@ def whatif_of_job(
 
 
 def _make_edit(fix: Fix) -> str | Callable[[Program], Program]:
-    """The edits of a fix in one text; a function of the user's own as it is."""
     first = fix.edits[0]
     return first if callable(first) else JOINT.join(map(str, fix.edits))
 
@@ -218,7 +213,7 @@ def add_changes(
     fixes: str | int | Sequence[str | int],
     edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]],
 ) -> Options:
-    """The options with changes to predict, given alone or in a list.
+    """Add changes to predict to options, given alone or in a list.
 
     Raises:
         UsageError: one of them is neither a fix nor an edit.
@@ -243,7 +238,7 @@ def analyze_file(
     may_be_saved: bool = False,
     is_alone: bool = False,
 ) -> FileResult:
-    """The report of one of several files; an expected error is a result, so that others go on."""
+    """Report on one of several files; an expected error is a result, so that others go on."""
     try:
         if may_be_saved and is_saved_report(source):
             return FileResult(source, load_source(source), is_saved=True)
@@ -263,7 +258,7 @@ def analyze_file(
 
 
 def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: Options) -> Report:
-    """One report of many files; those that could not be analyzed stand in its provenance.
+    """Merge the reports of many files; those that could not be analyzed stand in its provenance.
 
     Raises:
         UsageError: a saved report is not the only file.
@@ -289,11 +284,7 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
 def report_of_each_recording(
     results: Iterable[FileResult], report: Report, options: Options
 ) -> list[Report]:
-    """Reports of files that are not one job: one for each job among them, and for each other file.
-
-    Returns:
-        the report itself where there is no job among the files, or nothing else.
-    """
+    """Report on each job among files, and on each other file, where they are not one job."""
     decision = report.provenance.job
     if decision is None or decision.is_job or all(len(x) == 1 for x in decision.recordings):
         return [report]
@@ -306,7 +297,7 @@ def report_of_each_recording(
 
 
 def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
-    """The results of all files; of more than are replayed together, without their programs."""
+    # More than are replayed together come without their programs.
     in_turn = iter(results)
     gathered = list(islice(in_turn, MAX_RANKS))
     others = list(map(drop_program, in_turn))

@@ -18,8 +18,7 @@ from tracelab.report.schema import Report
 
 # Bindings.
 _ONE_IN = 100
-# The time that it is of, as it was reported, and as it is.
-_Check = tuple[str, int, int]
+_Check = tuple[str, int, int]  # the time that it is of, as it was reported, and as it is
 _Stretch = tuple[int, int]
 
 
@@ -122,13 +121,12 @@ def _spans(
     start_ns: NDArray[np.int64],
     end_ns: NDArray[np.int64],
 ) -> list[tuple[int, int, _Stretch]]:
-    """The device, the sort, and the start and end of each activity or piece of idle time."""
     spans = zip(start_ns.tolist(), end_ns.tolist(), strict=True)
     return list(zip(device_number.tolist(), sort.tolist(), spans, strict=True))
 
 
 def _bindings(analysis: Analysis) -> Iterator[_Check]:
-    """The times that activities waited for, of the call, the stream and the event."""
+    """Yield the times that activities waited for, of the call, the stream and the event."""
     graph, timeline, host = analysis.graph, analysis.timeline, analysis.graph.host
     starts_ns, ends_ns = timeline.start_ns.tolist(), timeline.end_ns.tolist()
     # Per stream, when all of its activities so far had ended.
@@ -163,7 +161,7 @@ def _name(step: int | None) -> str:
 
 
 def _union(spans: Iterable[_Stretch]) -> list[_Stretch]:
-    """The time of any of the stretches, ascending.
+    """Unite stretches, ascending.
 
     >>> _union([(40, 50), (0, 10), (5, 20), (60, 60)])
     [(0, 20), (40, 50)]
@@ -178,7 +176,7 @@ def _union(spans: Iterable[_Stretch]) -> list[_Stretch]:
 
 
 def _within(spans: Sequence[_Stretch], start_ns: int, end_ns: int) -> int:
-    """The length of disjoint stretches, ascending, between two moments.
+    """Measure disjoint stretches, ascending, between two moments.
 
     >>> _within([(0, 20), (40, 50)], 10, 45)
     15

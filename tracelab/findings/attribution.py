@@ -46,10 +46,9 @@ class _Ledger:
 
     Attributes:
         attributed: device to the time that they have there; nothing where it is missing.
-        counted: the time by which they count, on whichever device: devices that wait at one moment
-            wait for one thing.
+        counted: the time by which they count: devices that wait at one moment wait for one thing.
         idle_left_ns: device to the idle, ns, that there would be without the profiler and that
-            they do not have; a device is missing where that is not known.
+            they do not have, where that is known.
         typical_left_ns: the same of typical steps, without what comes only now and then.
     """
 
@@ -57,18 +56,19 @@ class _Ledger:
         self.context, self.counted = context, _NOTHING
         # What the profiler's own code cost is no finding's, nor what the recording began with.
         self.attributed = dict(context.recording_idle)
-        self.idle_left_ns = _idle_without_profiler_ns(context)
+        is_known = context.window_without_profiler_ns is not None
+        overhead_ns = context.profiler_overhead_ns if is_known else {}
+        self.idle_left_ns = {x: measure(context.idle(x)) - ns for x, ns in overhead_ns.items()}
         self.typical_left_ns = dict(context.unprofiled_idle_ns)
 
     def free(self, candidate: Candidate) -> dict[int, Intervals]:
-        """Device to the time that the candidate lost and no finding has."""
         return {
             device: subtract(lost, join(self.attributed.get(device, _NOTHING), self.counted))
             for device, lost in candidate.lost.items()
         }
 
     def bound_ns(self, candidate: Candidate, free: Mapping[int, Intervals]) -> dict[int, int]:
-        """Device to the most that the candidate's fix can save of its free time, ns."""
+        """Limit what the candidate's fix can save of its free time, ns, by device."""
         bound_ns = {}
         for device, time in free.items():
             left_ns = measure(time)
@@ -94,16 +94,12 @@ class _Ledger:
 
 
 def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Apply the rules to one window, in order.
+    """Apply the rules to one window, in order; sort the findings as `sort_findings`.
 
     Each moment of the window is attributed to the first rule that wants it, and there to the most
-    expensive candidate: the bounds add up to no more than the window, and those of rules about lost
-    time to no more than a device was idle or exposed. What a device is busy with is neither, so
-    that the two never share a moment. A candidate counts on the device that decides how long a
-    step takes, or, where it costs nothing there, on the one where it costs most.
-
-    Returns:
-        the findings in the order of `sort_findings`.
+    expensive candidate: the bounds of rules about lost time add up to no more than a device was
+    idle or exposed; what a device is busy with is neither. A candidate counts on the device that
+    decides how long a step takes, or, where it costs nothing there, on the one where it costs most.
     """
     ledger = _Ledger(context)
     findings: list[tuple[Finding, Candidate]] = []
@@ -132,12 +128,11 @@ def steps_of(context: Context) -> int:
 
 
 def step_ns_of(context: Context) -> float:
-    """One of these steps, without the profiler where that is known, ns."""
+    """Measure one of these steps, without the profiler where that is known, ns."""
     return context.length_ns / steps_of(context)
 
 
 def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
-    """The findings, where those that one change mends are one: of a remedy, or of a call site."""
     groups: dict[object, list[tuple[Finding, Candidate]]] = {}
     for i, (finding, candidate) in enumerate(findings):
         remedy, edit = candidate.remedy, finding.edit
@@ -153,7 +148,6 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
 
 
 def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Finding:
-    """Make one finding of what one change mends, no more severe than the largest may be."""
     lost: Mapping[int, Intervals] = {}
     for _, candidate in group:
         lost = join_by_device(lost, candidate.lost)
@@ -163,17 +157,15 @@ def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Findin
 
 
 def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
-    """The findings of one cause as one: what the largest says, with the fixes and edits of all.
+    """Merge the findings of one cause: what the largest says, with the fixes and edits of all.
 
-    Args:
-        context: the window.
-        group: the findings.
-        cost_ns: the time lost to any of them, ns.
+    Any of them lost `cost_ns`.
     """
     first = max(group, key=lambda finding: finding.bound_ns)
     if len(group) == 1:
         return first
     bound_ns = sum(finding.bound_ns for finding in group)
+    spread_ns = (first.spread_ns or 0) * steps_of(context)
     others = (finding for finding in group if finding is not first)
     # Rules count different things, calls or gaps.
     count = sum(finding.where.count for finding in group if finding.rule == first.rule)
@@ -184,9 +176,7 @@ def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Fin
         first,
         edit=JOINT.join(dict.fromkeys(edits)) or None,
         fix=" For the rest of it: ".join(fixes.values()),
-        severity=severity_of(
-            bound_ns, context.length_ns, (first.spread_ns or 0) * steps_of(context)
-        ),
+        severity=severity_of(bound_ns, context.length_ns, spread_ns),
         cost_ns=max(cost_ns, bound_ns),  # bounds may be of several devices
         bound_ns=bound_ns,
         where=replace(first.where, count=count),
@@ -203,7 +193,6 @@ def _is_met(context: Context, remedy: Remedy | None) -> bool:
 
 
 def _device(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> int:
-    """The device on which a candidate counts."""
     decides = context.deciding_device
     if bound_ns.get(decides) or not candidate.lost:
         return decides
@@ -211,22 +200,10 @@ def _device(context: Context, candidate: Candidate, bound_ns: Mapping[int, int])
 
 
 def _longest_ns(lost: Mapping[int, Intervals]) -> int:
-    """Time lost on the device that loses most, ns."""
     return max(map(measure, lost.values()), default=0)
 
 
-def _idle_without_profiler_ns(context: Context) -> dict[int, int]:
-    """The idle that each device would have without the profiler, where that is known, ns."""
-    if context.window_without_profiler_ns is None:
-        return {}
-    return {
-        device: measure(context.idle(device)) - overhead_ns
-        for device, overhead_ns in context.profiler_overhead_ns.items()
-    }
-
-
 def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> bool:
-    """Return True if a candidate costs enough and earlier findings left some of it."""
     if not candidate.lost:
         return candidate.severity_override is not None
     is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
@@ -239,7 +216,6 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
 def _finding(
     context: Context, rule: Rule, candidate: Candidate, device: int, bound_ns: int
 ) -> Finding:
-    """The finding of a candidate that counts on a device."""
     lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
     spread_ns = _spread_ns(context, lost_by_step_ns)
     is_of_steps = bool(candidate.lost) and len(lost_by_step_ns) > 0
@@ -271,12 +247,11 @@ def _finding(
 
 
 def _edit_of(candidate: Candidate) -> str | None:
-    """The edit of a candidate, as its remedy says; with {place} where that is its own."""
+    """Return the edit that a remedy gives, else the candidate; {place} stands for its own."""
     return candidate.remedy.edit_of_finding if candidate.remedy else candidate.edit
 
 
 def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
-    """Return the fix of the remedy, else of the candidate, else of the rule."""
     of_remedy = candidate.remedy and candidate.remedy.fix_for(context.torch)
     if of_remedy:
         return of_remedy
@@ -285,23 +260,18 @@ def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
 
 
 def _lost_by_step_ns(context: Context, lost: Intervals) -> Int64Array:
-    """int64[steps], how much of some time lies in each steady step of the window, ns."""
-    windows = context.typical_steps
-    return measure_within(
-        lost, [window.start_ns for window in windows], [window.end_ns for window in windows]
-    )
+    """int64[steps], ns, how much of some time lies in each steady step of the window."""
+    bounds_ns = [(window.start_ns, window.end_ns) for window in context.typical_steps]
+    return measure_within(lost, *np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
 
 
 def _earliest(time: Intervals, length_ns: int) -> Intervals:
-    """The part of a set that comes first, of this length."""
     lengths = time.ends - time.starts
     length_before = np.cumsum(lengths) - lengths
-    ends = time.starts + np.clip(length_ns - length_before, 0, lengths)
-    return union(time.starts, ends)
+    return union(time.starts, time.starts + np.clip(length_ns - length_before, 0, lengths))
 
 
 def _spread_ns(context: Context, lost_by_step_ns: Int64Array) -> int | None:
-    """Return the spread of the steps without what a candidate lost in each; None of too few."""
     if len(lost_by_step_ns) < MIN_STEPS:
         return None
     lengths_ns = np.array([window.length_ns for window in context.typical_steps])

@@ -18,9 +18,8 @@ from tracelab.model.program.call_sites import CallSite
 
 MAX_EVIDENCE = 20
 # Something recurs if two steps have it: one may have it by chance, or because it ran first. It is
-# rare, and says nothing about a usual step, if at most a quarter of the steps have it.
-_MIN_STEPS = 2
-_MAX_RARE_SHARE = 0.25
+# rare if at most a quarter of the steps have it.
+_MIN_STEPS, _MAX_RARE_SHARE = 2, 0.25
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -31,7 +30,7 @@ class Candidate(Record):
     `find_all` makes a finding of it, with what is not attributed to an earlier one.
 
     Attributes:
-        title, cause, where, evidence: as in `Finding`.
+        title, cause, where, evidence, role: as in `Finding`.
         fix, fix_short: as in `Finding`; those of the rule where they are empty.
         lost: device to the time lost on it, within the window.
         limit_ns: device to the most that the fix can save there, ns; else all that is lost.
@@ -39,9 +38,7 @@ class Candidate(Record):
         edit: the change that a replay makes for it, with {place} where its place belongs, such as
             "unblock:{place}".
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
-        is_typical: whether typical steps have it, so that it costs no more than they are idle
-            without the profiler.
-        role: as in `Finding`.
+        is_typical: whether typical steps have it.
         is_possible: whether the trace shows that the fix can be made; else its saving is a bound.
         becomes_finding: whether its time becomes a finding; else it is part of none.
     """
@@ -64,12 +61,12 @@ class Candidate(Record):
 
 
 def only_one(texts: Sequence[str]) -> str:
-    """The text that all of these are; "" where they differ."""
+    """Return the text that all of these are; "" where they differ."""
     return texts[0] if len(set(texts)) == 1 else ""
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
-    """The positions of each key, in order of appearance.
+    """Map each key to its positions, in order of appearance.
 
     >>> grouped(["item", "copy_", "item"])
     {'item': [0, 2], 'copy_': [1]}
@@ -88,7 +85,7 @@ def key_of(remedy: Remedy | None, otherwise: Hashable) -> Hashable:
 
 
 def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
-    """At most `MAX_EVIDENCE` of these events, the most expensive first, each once."""
+    """Choose at most `MAX_EVIDENCE` of these events, the most expensive first, each once."""
     order = sorted(zip(costs, event_ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
     return tuple(dict.fromkeys(event_id for _, event_id in order))[:MAX_EVIDENCE]
 
@@ -114,11 +111,10 @@ def is_regular(steps_seen: int, steps: int) -> bool:
 
 def are_rare(steps_seen: NDArray[np.integer[Any]], steps: int) -> NDArray[np.bool_]:
     """bool[k], things that `steps_seen` of some steps have (int[k]) and a usual step has not."""
-    rare: NDArray[np.bool_] = steps_seen <= max(1, int(_MAX_RARE_SHARE * steps))
-    return rare
+    return np.asarray(steps_seen <= max(1, int(_MAX_RARE_SHARE * steps)))
 
 
 def where(call_site: CallSite, *, count: int, **more: Any) -> Where:
-    """A call site as the `Where` of a candidate; `more` are its fields that no call site has."""
+    """Make the `Where` of a call site; `more` are the fields that no call site has."""
     place = {name: getattr(call_site, name) for name in CALL_SITE_FIELDS}
     return Where(count=count, **place, **more)

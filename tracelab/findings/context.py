@@ -45,9 +45,6 @@ class Context(Measured):
 
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
     row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the piece *i* of bubbles.
-
-    Attributes:
-        remedies: the pitfalls that are recognized in it.
     """
 
     remedies: Sequence[Remedy] = REMEDIES
@@ -126,10 +123,7 @@ class Context(Measured):
 
     @cached_property
     def unprofiled_idle_ns(self) -> Mapping[int, int]:
-        """Idle time of each device in this window's steps without the profiler, ns.
-
-        Empty where it is not known.
-        """
+        """Idle time of each device in this window's steps without the profiler, ns, if known."""
         return unprofiled_idle_ns(self.timeline, self.window)
 
     @cached_property
@@ -168,7 +162,7 @@ class Context(Measured):
         return (start_ns < self.window.end_ns) & (end_ns > self.window.start_ns)
 
     def inside(self, start_ns: Int64Array, end_ns: Int64Array) -> Intervals:
-        """The part of these stretches of time that is in the window."""
+        """Clip these stretches of time to the window."""
         return self._clip(union(start_ns, end_ns))
 
     def group_by_device(
@@ -206,11 +200,7 @@ class Context(Measured):
     ) -> NDArray[np.bool_]:
         """bool[k], host calls (event ids) that copy between the GPU and pageable memory.
 
-        Scalars do not count: their copies are small, and are waited for.
-
-        Args:
-            call_id: int[k].
-            call_sites: k call sites.
+        Scalars, at k call sites, do not count: their copies are small, and are waited for.
         """
         launch_id = self.timeline.launch_id[self.pageable_copy_row]
         is_scalar = [site.operator in _READS_SCALAR for site in call_sites]
@@ -235,11 +225,8 @@ class Context(Measured):
         self, pieces: Exposed | SerializedStreams, index: NDArray[np.integer[Any]]
     ) -> dict[int, Intervals]:
         """Device to the time of some of these pieces that is in the window, where there is any."""
-        return self.group_by_device(
-            self.timeline.device_number[pieces.row[index]],
-            pieces.start_ns[index],
-            pieces.end_ns[index],
-        )
+        device, row = self.timeline.device_number, pieces.row[index]
+        return self.group_by_device(device[row], pieces.start_ns[index], pieces.end_ns[index])
 
     def idle(self, device: int) -> Intervals:
         """The idle time of a device within the window."""
@@ -257,7 +244,6 @@ class Context(Measured):
         return {device: time for device, time in idle.items() if len(time)}
 
     def _clip(self, time: Intervals) -> Intervals:
-        """The part of some time that is in the window."""
         return clip(time, self.window.start_ns, self.window.end_ns)
 
     def is_idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
@@ -273,25 +259,14 @@ class Context(Measured):
         return "a launch" if event_id == ABSENT else event_as_shown(self.trace.name_of(event_id))
 
     def origins_of(self, rows: NDArray[np.integer[Any]]) -> tuple[str, ...]:
-        """Texts such as "captured at `Linear` in forward (model.py:7)" of timeline rows, int[k].
-
-        A text is empty if the row is not of a CUDA graph, or its capture is not known.
-        """
+        """Texts such as "captured at `Linear` in forward (model.py:7)" of timeline rows, or ""."""
         return origin_texts(self.timeline, self.origins, rows, self.lines)
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
-        """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT.
-
-        Pass all events of a rule in one call. `blocking_calls` has those of its calls already.
-        """
+        """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT."""
         known_id = np.unique(event_id[event_id != ABSENT])
         if not len(known_id):
             return (NO_CALL_SITE,) * len(event_id)
-        site_of_event = dict(
-            zip(
-                known_id.tolist(),
-                call_sites(self.timeline, known_id, self.lines),
-                strict=True,
-            )
-        )
+        sites = call_sites(self.timeline, known_id, self.lines)
+        site_of_event = dict(zip(known_id.tolist(), sites, strict=True))
         return tuple(site_of_event.get(event, NO_CALL_SITE) for event in event_id.tolist())

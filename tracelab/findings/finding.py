@@ -165,7 +165,7 @@ class Savings(Record):
 
 
 def call_site_of(where: Where) -> CallSite:
-    """The call site that a finding is at."""
+    """Return the call site that a finding is at."""
     return CallSite(*(getattr(where, name) for name in CALL_SITE_FIELDS))
 
 
@@ -183,7 +183,7 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
 def add_saving(
     finding: Finding, step_ns: int, saved_ns: tuple[int, int, int], slowed: float = 1
 ) -> Finding:
-    """A finding with what its edit saves, judged by that.
+    """Add what a finding's edit saves, and judge the finding by that.
 
     Args:
         finding: as it is judged by its share.
@@ -204,11 +204,7 @@ def add_saving(
     elif is_open:
         severity = INFO if finding.severity == INFO else WARNING
     return replace(
-        finding,
-        severity=severity,
-        saves_ns=saves_ns,
-        saves_low_ns=low_ns,
-        saves_high_ns=high_ns,
+        finding, severity=severity, saves_ns=saves_ns, saves_low_ns=low_ns, saves_high_ns=high_ns
     )
 
 
@@ -233,8 +229,7 @@ def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object,
     """Return the key by which findings are sorted and numbered everywhere.
 
     First is what saves 2 % of a step or more, the rest that a rebuilding adds last; then what has
-    no such price, by its share; then what is not worth a place. The shares are those of
-    `is_worth_showing`.
+    no such price, by its share; then what is not worth a place.
     """
     is_worth = is_worth_showing(finding, share, cost_share)
     is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
@@ -262,7 +257,7 @@ def add_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
 
 
 def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
-    """Findings of a window of some steady steps (else 1) in the order of `order_of`."""
+    """Sort findings of a window of some steady steps (else 1) in the order of `order_of`."""
 
     def key(finding: Finding) -> tuple[object, ...]:
         saves_ns = finding.saves_high_ns if finding.saves_ns is None else finding.saves_ns
@@ -276,14 +271,10 @@ def sort_findings(findings: Iterable[Finding], steps: int, step_ns: float) -> tu
 def mark_rest(
     findings: Iterable[Finding], specific_ns: float, all_ns: float
 ) -> tuple[Finding, ...]:
-    """Findings of one rank, the generic ones as the rest where the others cover enough of all.
+    """Mark the generic findings of a rank as the rest where the others cover enough of all.
 
-    What such a rest saves at most is no alarm.
-
-    Args:
-        findings: those of one rank.
-        specific_ns: what the specific ones save together, or their share, ns.
-        all_ns: the same of all.
+    What such a rest saves at most is no alarm. The time, ns, is what the specific ones save
+    together, or their share, and the same of all.
     """
     is_rest = specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns
     role = REST if is_rest else GENERIC

@@ -30,7 +30,7 @@ def choose_fixes(
     fixes: Sequence[str],
     edits: Sequence[str | Callable[[Any], Any]],
 ) -> tuple[Fix, ...]:
-    """The changes to predict: each alone, and where there are several all together last.
+    """Choose the changes to predict: each alone, and where there are several all together last.
 
     Args:
         findings: those of the report, in its order.
@@ -41,29 +41,24 @@ def choose_fixes(
     Raises:
         UsageError: a text has none of these forms.
     """
-    alone = [
-        *(fix for text in fixes for fix in _resolve_fixes(text, findings)),
-        *map(_resolve_edit, edits),
-    ]
-    alone = list(dict.fromkeys(alone))
-    if len(alone) < 2:
-        return tuple(alone)
-    return (*alone, _together(alone))
+    named = [fix for text in fixes for fix in _resolve_fixes(text, findings)]
+    alone = [*dict.fromkeys([*named, *map(_resolve_edit, edits)])]
+    return tuple(alone) if len(alone) < 2 else (*alone, _together(alone))
 
 
 def predict_choices(
     baseline: Baseline, sites: Sites, fixes: Sequence[Fix], findings: Sequence[Finding]
 ) -> tuple[Prediction, ...]:
     """Predict the step with each; one that changes nothing has a reason."""
-    predictions = predict(baseline, sites, fixes)
+    step_ns = baseline.printed.step_ns
     return tuple(
-        _relate_to_step(x, baseline.printed.step_ns) if x.edits else _unchanged(x, findings)
-        for x in predictions
+        _relate_to_step(x, step_ns) if x.edits else _unchanged(x, findings)
+        for x in predict(baseline, sites, fixes)
     )
 
 
 def _relate_to_step(prediction: Prediction, step_ns: int) -> Prediction:
-    """A prediction of the step as it is; what comes after other changes saves what it adds."""
+    """Relate a prediction to the step as it is; after other changes it saves what it adds."""
     before_ns = step_ns - prediction.step_ns
     return replace(
         prediction,
@@ -80,7 +75,7 @@ def predictions_of(
     findings: Sequence[Finding],
     step_ns: int,
 ) -> tuple[Prediction, ...]:
-    """The predictions of fixes that were replayed, by the texts of their edits, or `TOGETHER`."""
+    """Find the predictions of fixes that were replayed, by the texts of their edits."""
     predictions = []
     for fix in fixes:
         texts = tuple(map(describe_change, fix.edits))
@@ -96,7 +91,6 @@ def predictions_of(
 
 
 def _unchanged(prediction: Prediction, findings: Sequence[Finding]) -> Prediction:
-    """The step as it is, with the reason."""
     reasons = [findings[i].saves_reason or NO_EDIT for i in prediction.findings]
     return replace(prediction, reason=next(iter(reasons), NO_FINDING))
 
@@ -119,7 +113,7 @@ def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], 
 
 
 def _resolve_fixes(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
-    """The fixes that one text stands for: one of each finding for "all", else a single one."""
+    """Yield the fixes that a text stands for: one of each finding for "all", else a single one."""
     require_choices([text], [])
     if text == ALL:
         indices = [i for i, finding in enumerate(findings) if finding.edit is not None]
@@ -137,13 +131,11 @@ def _resolve_fixes(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
 
 
 def _resolve_edit(edit: str | Callable[[Any], Any]) -> Fix:
-    """An edit, or several as a finding has them, or a function of the user's own."""
     changes = changes_in(edit)
     return Fix(JOINT.join(map(describe_change, changes)), changes)
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
-    """The edits of some findings, as far as a replay says something about them."""
     edits = _edits(findings[i] for i in indices)
     if not edits or all(findings[i].role != REST for i in indices):
         return Fix(name, edits, tuple(indices))
@@ -152,19 +144,16 @@ def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
 
 
 def _edits(findings: Iterable[Finding]) -> tuple[Edit, ...]:
-    """The edits of some findings that a replay says something about, each once."""
     priced = (finding for finding in findings if finding.saves_reason is None)
     return tuple(dict.fromkeys(edit for finding in priced for edit in edits_of(finding)))
 
 
 def _name(finding: Finding) -> str:
-    """A finding in few words: ``TL101 `item` in train (train.py:40)``."""
     where = describe(call_site_of(finding.where), finding.where.api or "")
     return f"{finding.rule} {where}".rstrip()
 
 
 def _together(fixes: Sequence[Fix]) -> Fix:
-    """Join all changes, each once."""
     return Fix(
         TOGETHER,
         joint_changes(fix.edits for fix in fixes),

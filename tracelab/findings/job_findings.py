@@ -66,7 +66,7 @@ def find_in_job(
     *,
     is_replayed: bool = False,
 ) -> tuple[Finding, ...]:
-    """All findings of a job: those of its ranks without the time that they waited, and its own.
+    """Find all of a job: the findings of its ranks without the time that they waited, and its own.
 
     A rank that waited for another is not advised to communicate less: of a TL202 on it only the
     exposed time of transfers remains.
@@ -74,22 +74,20 @@ def find_in_job(
     Args:
         findings: those of the files.
         parts: the job's ranks.
-        wait_ns: int64[c] of each part, ns, how long the kernel of each operation waited, ABSENT
-            where that is not known.
+        wait_ns: int64[c] of each part, ns, as of `Members.wait_of_operations`.
         stragglers: the ranks that the others wait for.
         pipeline: the schedule of which they are stages.
         step: the only one that is reported, None for the steady steps.
         is_replayed: whether a replay of all ranks says what the job would gain.
 
     Returns:
-        the findings; ranks one after another, what saves most first.
+        ranks one after another, what saves most first.
     """
     of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
     by_rank = {rank: tuple(own) for rank, own in itertools.groupby(findings, key=lambda x: x.rank)}
     found: list[Finding] = []
     for part, waited_ns in zip(parts, wait_ns, strict=True):
-        own = by_rank.get(part.rank, ())
-        kept = [_subtract_waits(finding, part, waited_ns) for finding in own]
+        kept = (_subtract_waits(x, part, waited_ns) for x in by_rank.get(part.rank, ()))
         remaining = tuple(finding for finding in kept if finding is not None)
         of_job = [
             straggler_finding(straggler, part.device, remaining, is_replayed=is_replayed)
@@ -101,13 +99,13 @@ def find_in_job(
         is_steady = part.steps.is_steady
         steps = max(1, int(is_steady.sum()))
         length_ns = int((part.steps.end_ns - part.steps.start_ns)[is_steady].sum())
-        of_job = [replace(finding, step=step) for finding in of_job]
-        found += sort_findings((*of_job, *remaining), steps, length_ns / steps)
+        of_step = (replace(finding, step=step) for finding in of_job)
+        found += sort_findings((*of_step, *remaining), steps, length_ns / steps)
     return tuple(found)
 
 
 def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> frozenset[int]:
-    """The ranks that decide how long the job's step takes: they hardly ever wait for another.
+    """Find the ranks that decide how long the job's step takes: they hardly ever wait for another.
 
     The waits are those of `find_in_job`; what is not known counts as one.
     """
@@ -125,10 +123,9 @@ def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> 
 def limit_to_job(
     findings: Iterable[Finding], deciding: Container[int], steady: Iterable[SteadyMetrics]
 ) -> tuple[Finding, ...]:
-    """The findings of ranks, with what they save only where that is of the job's step, too.
+    """Keep what findings of ranks save only where that is of the job's step, too.
 
-    A replay of one file knows when the other ranks arrived, and not when they would: on a rank that
-    waits for others a fix makes the wait longer, and no rank faster.
+    On a rank that waits for others a fix makes the wait longer, and no rank faster.
     """
     by_rank = {row.rank: row for row in steady}
     ordered: list[Finding] = []
@@ -144,7 +141,6 @@ def limit_to_job(
 
 
 def _judge_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
-    """A finding as it is without a replay: judged by the share that is attributed to it."""
     severity = INFO
     if steady is not None:
         length_ns = steady.unprofiled_ns or steady.length_ns
@@ -154,7 +150,6 @@ def _judge_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
 
 
 def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
-    """Reduce a rank's finding by the time for which its collectives waited."""
     if finding.rule != COLLECTIVES.id:
         return finding
     start_ns, end_ns = _window(finding, part)
@@ -175,15 +170,13 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
         cost_ns = max(0, finding.cost_ns - int(waited_ns.sum()))
     else:
         cost_ns = min(finding.cost_ns, int(transfer_ns.sum()))
-    bound_ns = min(finding.bound_ns, cost_ns)
+    bound_ns, length_ns = min(finding.bound_ns, cost_ns), end_ns - start_ns
     least = MIN_REPORTED_SHARE if bound_ns else MIN_REPORTED_SHARE_WITHOUT_FIX
-    if cost_ns < finding.cost_ns and cost_ns < least * (end_ns - start_ns):
+    if cost_ns < finding.cost_ns and cost_ns < least * length_ns:
         return None
     return replace(
         finding,
-        severity=min(
-            finding.severity, severity_of(bound_ns, end_ns - start_ns), key=_SEVERITIES.index
-        ),
+        severity=min(finding.severity, severity_of(bound_ns, length_ns), key=_SEVERITIES.index),
         cost_ns=cost_ns,
         bound_ns=bound_ns,
         fix=drop_comparison(finding.fix),
@@ -193,7 +186,7 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
 def _reduce_to_transfer(
     finding: Finding, part: RankPart, piece_index: NDArray[np.intp], transfer_ns: Int64Array
 ) -> Finding:
-    """A wait for a peer, or a slow link, as what is left of it: exposed transfers."""
+    """Reduce a wait for a peer, or a slow link, to what is left of it: exposed transfers."""
     by_blocker_ns = np.bincount(part.exposed_blocker[piece_index], weights=transfer_ns)
     if not by_blocker_ns.any():
         return finding
@@ -204,7 +197,6 @@ def _reduce_to_transfer(
 
 
 def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
-    """The window that a finding is about: a step, the steady window, or all."""
     steps = part.steps
     chosen = steps.is_steady if finding.step is None else steps.number == finding.step
     if chosen.any():
@@ -213,12 +205,10 @@ def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
 
 
 def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
-    """The pieces of exposed communication that a finding is about."""
     site, activity = call_site_of(finding.where), finding.where.activity
     is_site = np.array([of_part == site for of_part in part.sites], dtype=np.bool_)
-    is_name = np.array(
-        [short_kernel_name(name) == activity for name in part.kernel_names], dtype=np.bool_
-    )
+    names = map(short_kernel_name, part.kernel_names)
+    is_name = np.array([name == activity for name in names], dtype=np.bool_)
     operation = part.exposed_index
     is_chosen = is_site[part.site_index[operation]] & is_name[part.kernel_name_index[operation]]
     if finding.cause != PEER_WAIT:
@@ -237,11 +227,11 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
 def price_in_job(
     findings: Sequence[Finding], savings: Sequence[Savings], ranks: Sequence[int], job: JobReplay
 ) -> tuple[tuple[Finding, ...], tuple[Savings, ...]]:
-    """The findings with what they save of the job's step, and what all of them save together.
+    """Price findings by the job's step, and what all of them save together.
 
-    A change is made on all ranks that have a finding with it, as their programs are alike. Of what
-    it saves a rank where it hardly matters has only what it adds to the others. The ranks are in
-    the order in which the job is replayed.
+    A change is made on all ranks that have a finding with it, as their programs are alike. A rank
+    where it hardly matters saves only what it adds to the others. The ranks are in the order in
+    which the job is replayed.
     """
     basis = job.baseline.printed
     assert basis is not None  # it is replayed
@@ -251,18 +241,13 @@ def price_in_job(
     main = {text: _main_ranks(text, findings) for text in by_edit}
     specific = joint_changes(edits[text] for text, x in by_edit.items() if not x.is_generic)
     together = joint_changes(edits.values())
-    predicted = predict_job(
-        job,
-        [
-            *(_change(text, edits[text], ranks, job, x.cause) for text, x in by_edit.items()),
-            *(
-                _change(text, edits[text], ranks, job, x.cause, main[text])
-                for text, x in by_edit.items()
-            ),
-            _change(ALL_SPECIFIC, specific, ranks, job),
-            _change(TOGETHER, together, ranks, job),
-        ],
-    )
+    changes = [_change(text, edits[text], ranks, job, x.cause) for text, x in by_edit.items()]
+    changes += [
+        _change(text, edits[text], ranks, job, x.cause, main[text]) for text, x in by_edit.items()
+    ]
+    joint = ((ALL_SPECIFIC, specific), (TOGETHER, together))
+    changes += [_change(name, joined, ranks, job) for name, joined in joint]
+    predicted = predict_job(job, changes)
     *alone, of_specific, of_all = (saved_ns(x, step_ns) for x in predicted)
     on_all = dict(zip(by_edit, alone, strict=False))
     on_main = dict(zip(by_edit, alone[len(by_edit) :], strict=True))
@@ -328,7 +313,6 @@ def predict_in_job(
 def _reason(
     name: str, edits: Sequence[Edit | Callable[[Program], Program]], job: JobReplay
 ) -> str | None:
-    """Return the reason for no saving, from ranks where the edit changes something if any."""
     if any(isinstance(edit, Edit) and edit.kind in (_LEVEL, _BALANCE) for edit in edits):
         return None
     of_ranks = [rank.changes[name] for rank in job.ranks if name in rank.changes]
@@ -344,24 +328,19 @@ def _change(
     cause: str = "",
     at: Container[int] | None = None,
 ) -> Change:
-    """The programs of a job's ranks (or of those at which they are made) with some changes."""
     edits = [edit for edit in changes if isinstance(edit, Edit)]
     of_ranks = {
         index: rank.changes[name]
         for index, rank in enumerate(job.ranks)
         if name in rank.changes and (at is None or ranks[index] in at)
     }
-    return Change(
-        programs=_compared({i: of.program for i, of in of_ranks.items()}, edits, ranks, job),
-        low=_compared({i: of.low for i, of in of_ranks.items()}, edits, ranks, job),
-        high=(
-            # Larger work, not more of it, may have to be done by another rank.
-            balanced(job, {})
-            if cause == MORE_WORK and _is_larger(edits, ranks, job)
-            else _compared({i: of.high for i, of in of_ranks.items()}, edits, ranks, job)
-        ),
-        margin=margin_of(changes),
+    middle, low, high = (
+        _compared({i: getattr(of, bound) for i, of in of_ranks.items()}, edits, ranks, job)
+        for bound in ("program", "low", "high")
     )
+    if cause == MORE_WORK and _is_larger(edits, ranks, job):
+        high = balanced(job, {})  # larger work, not more of it, may have to be done by another rank
+    return Change(middle, low, high, margin_of(changes))
 
 
 def _is_larger(edits: Sequence[Edit], ranks: Sequence[int], job: JobReplay) -> bool:
@@ -377,7 +356,6 @@ def _is_larger(edits: Sequence[Edit], ranks: Sequence[int], job: JobReplay) -> b
 def _compared(
     programs: dict[int, Program], edits: Iterable[Edit], ranks: Sequence[int], job: JobReplay
 ) -> dict[int, Program]:
-    """Programs of some ranks with the edits that compare ranks."""
     for edit in edits:
         if edit.kind == _BALANCE:
             programs = balanced(job, programs)
@@ -387,7 +365,6 @@ def _compared(
 
 
 def _main_ranks(edit: str, findings: Iterable[Finding]) -> frozenset[int]:
-    """The ranks of findings with an edit, without those where they cost less than half as much."""
     costs_ns = {x.rank: x.cost_ns for x in findings if x.edit == edit and x.saves_reason is None}
     most_ns = max(costs_ns.values())
     return frozenset(rank for rank, cost_ns in costs_ns.items() if 2 * cost_ns >= most_ns)

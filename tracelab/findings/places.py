@@ -20,13 +20,14 @@ JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes in one
 ALL_SPECIFIC = "all of one place"  # the name of those of findings that are not generic
 _MAX_LINES = 5
+_SITE_FIELDS = ("operator", "function", "file", "line", "call")
 PLACE = "{place}"  # in the edit of a candidate
 # Not `re.escape`: it escapes blanks and hyphens as well, which is hard to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"
 
 
 def edit_text(edit: str | None, where: Where) -> str | None:
-    """The edit of a candidate with the most exact place that the file gives; None without one.
+    """Put the most exact place that the file gives into the edit of a candidate.
 
     >>> where = Where(1, operator="aten::item", function="train", file="/src/train.py", line=40)
     >>> edit_text("unblock:{place}", where), edit_text("queues", where)
@@ -57,11 +58,11 @@ def places_of(where: Where) -> list[str]:
 def add_surroundings(
     findings: Iterable[Finding], timeline: Timeline, lines: SourceLines
 ) -> tuple[Finding, ...]:
-    """Findings of a trace with what the source says of their places besides the line."""
+    """Add to findings of a trace what the source says of their places besides the line."""
     return tuple(
         finding
-        if finding.where.file is None
-        else replace(finding, where=add_lines(finding.where, timeline, lines))
+        if (where := finding.where).file is None
+        else replace(finding, where=add_lines(where, timeline, lines))
         for finding in findings
     )
 
@@ -98,20 +99,18 @@ def place_text(where: Where, files: Iterable[str] = ()) -> str:
 
 
 def sentence_of(title: str, where: Where) -> str:
-    """The title of a finding with its place, but without an annotation.
+    """Add its place to the title of a finding, but no annotation.
 
     >>> where = Where(1, function="train", file="train.py", line=40, call="item")
     >>> sentence_of("`item()` makes the CPU wait for the GPU", where)
     '`item()` makes the CPU wait for the GPU: train.py:40 in train'
     """
-    places = ", ".join(
-        filter(None, (place_text(replace(where, annotation=None)), where.captured_at))
-    )
+    place = place_text(replace(where, annotation=None))
+    places = ", ".join(filter(None, (place, where.captured_at)))
     return title if not places or places.removeprefix("in ") in title else f"{title}: {places}"
 
 
 def _shown_file(path: str, files: Iterable[str]) -> str:
-    """The name of a file, with its folder where the name alone does not tell it."""
     short = shortest_ends(tuple(dict.fromkeys((path, *files))))[0]
     folder, separator, name = path.replace("\\", "/").rpartition("/")
     if short == name and name.startswith("__") and separator:
@@ -120,7 +119,7 @@ def _shown_file(path: str, files: Iterable[str]) -> str:
 
 
 def file_name(path: str) -> str:
-    r"""The name of a file without its folders, whichever system wrote the path.
+    r"""Return the name of a file without its folders, whichever system wrote the path.
 
     >>> file_name("/src/train.py"), file_name("C:\\src\\train.py")
     ('train.py', 'train.py')
@@ -130,19 +129,13 @@ def file_name(path: str) -> str:
 
 def segment_text(segment: PathSegment) -> str:
     """Describe the place of a stretch of a job's critical path."""
-    site = CallSite(
-        operator=segment.operator,
-        function=segment.function,
-        file=segment.file,
-        line=segment.line,
-        call=segment.call,
-    )
+    site = CallSite(**{name: getattr(segment, name) for name in _SITE_FIELDS})
     # A function that called nothing is where the host itself was.
     return describe(site, "" if segment.file is None else segment.name)
 
 
 def add_lines(where: Where, timeline: Timeline, lines: SourceLines) -> Where:
-    """The place with the lines of which it is one, that of its function, and the text of its own.
+    """Add the lines of which it is one, that of its function, and the text of its own.
 
     A call site may stand for several functions of one name in one file: the result is true of each.
     """
@@ -178,7 +171,6 @@ def _lines_of(function: ProgramFunction, name: str, lines: SourceLines) -> Colle
 
 
 def _entry(function: ProgramFunction, lines: SourceLines) -> int | None:
-    """Find the line at which a function is entered; None where neither source nor trace has it."""
     frame = function.frame
     if frame.function == MODULE:
         return None

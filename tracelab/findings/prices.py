@@ -41,8 +41,7 @@ from tracelab.simulate.sites import REMEDY, Selection, Sites
 _LAST = ("fuse", "graph", "balance")
 # Of the host work that an edit takes away.
 _MIN_COST_SHARE = 0.1
-# Their findings are of one kernel or kind of copy at a call site.
-_BY_ACTIVITY = ("TL201", "TL202")
+_BY_ACTIVITY = ("TL201", "TL202")  # their findings are of one kernel or kind of copy at a call site
 
 
 class NoPlace(StrEnum):
@@ -54,12 +53,7 @@ class NoPlace(StrEnum):
 
 
 class Priced(Record):
-    """Findings of a file with what they save, and what they save together.
-
-    Attributes:
-        findings: in the order of `sort_findings`.
-        savings: one row; none where nothing was to be replayed.
-    """
+    """Findings of a file in their order, and what they save together: one row if replayed."""
 
     findings: tuple[Finding, ...]
     savings: tuple[Savings, ...]
@@ -129,7 +123,6 @@ def price_findings(
 
 
 def _scaled(finding: Finding, basis: StepBasis) -> Finding:
-    """The same with what steps differ by as a share of the printed step, as its saving will be."""
     if finding.spread_ns is None:
         return finding
     share = basis.step_ns / basis.profiled_step_ns
@@ -139,12 +132,8 @@ def _scaled(finding: Finding, basis: StepBasis) -> Finding:
 def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
     """Tell whether a rebuilding has to make a change first that saves this by itself."""
     findings = tuple(findings)
-    changes = {
-        edit
-        for finding in findings
-        if not finding.is_generic and (finding.saves_ns or 0) >= least_ns
-        for edit in edits_of(finding)
-    }
+    large = (x for x in findings if not x.is_generic and (x.saves_ns or 0) >= least_ns)
+    changes = {edit for finding in large for edit in edits_of(finding)}
     return any(changes & {*edits_of(finding)} for finding in findings if finding.is_generic)
 
 
@@ -154,16 +143,12 @@ def _cover_late_time(findings: Iterable[Finding], least_ns: float) -> bool:
     findings = tuple(findings)
     rules = {finding.rule for finding in findings if finding.is_generic}
     late = [finding for finding in findings if finding.rule in rules]
-    covered_ns = sum(
-        finding.cost_ns
-        for finding in late
-        if not finding.is_generic and (finding.saves_ns or 0) >= least_ns
-    )
+    large = (x for x in late if not x.is_generic and (x.saves_ns or 0) >= least_ns)
+    covered_ns = sum(finding.cost_ns for finding in large)
     return covered_ns > 0 and covered_ns >= COVERED_SHARE * sum(x.cost_ns for x in late)
 
 
 def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:
-    """Findings in their order: one of one change, and one of one cause in one function."""
     merged = tuple(found)
     for cause in (_change, _cause_in_function):
         groups: dict[object, list[Finding]] = {}
@@ -176,7 +161,6 @@ def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:
 
 
 def _change(finding: Finding) -> tuple[object, ...] | None:
-    """The change of one place that mends a finding: it saves that once; None without one."""
     where = finding.where
     if not finding.edit:
         return None
@@ -196,10 +180,7 @@ def _joint(fixes: Iterable[Fix]) -> Fix:
 
 
 def joint_changes(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
-    """All changes of some fixes, each once, in the order in which they are made.
-
-    That is the same however the fixes are ordered.
-    """
+    """All changes of some fixes, each once, in the order in which they are made."""
     changes = dict.fromkeys(change for of_fix in groups for change in of_fix)
     return tuple(sorted(changes, key=lambda x: (getattr(x, "kind", "") in _LAST, describe(x))))
 
@@ -207,7 +188,7 @@ def joint_changes(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
 def changed_programs(
     findings: tuple[Finding, ...], baseline: Baseline, sites: Sites | None, options: Options
 ) -> dict[str, Edited]:
-    """The steady steps with the edit of each finding, by its text, and with all of them.
+    """Change the steady steps by the edit of each finding, by its text, and by all of them.
 
     A job replays them beside its other ranks. If edits are requested, it replays those instead.
     """
@@ -230,23 +211,16 @@ def changed_programs(
 
 
 def changes_in(edit: str | Callable[[Any], Any]) -> tuple[Change, ...]:
-    """The edits that a text is, such as one of a finding; or a function of the user's own.
+    """Parse the edits in a text, such as one of a finding; or take a function of the user's own.
 
     >>> list(map(str, changes_in("unblock:train.py:40 + load=0")))
     ['unblock:train.py:40', 'load=0']
-
-    Raises:
-        UsageError: it is not one.
     """
     return tuple(map(parse_edit, edit.split(JOINT))) if isinstance(edit, str) else (edit,)
 
 
 def edits_of(finding: Finding) -> tuple[Edit, ...]:
-    """The edits of a finding; none where nothing can be done about it.
-
-    Raises:
-        UsageError: what a rule wrote is not an edit.
-    """
+    """Parse the edits of a finding; none where nothing can be done about it."""
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
@@ -260,8 +234,7 @@ def saved_ns(prediction: Prediction | Bounds, step_ns: int) -> tuple[int, int, i
 
 
 def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
-    saved = (None, None, None) if together is None else saved_ns(together, together.step_ns)
-    saves_ns, low_ns, high_ns = saved
+    saves_ns, low_ns, high_ns = saved_ns(together, together.step_ns) if together else (None,) * 3
     basis = baseline.printed
     return Savings(
         rank=context.rank,
@@ -281,7 +254,6 @@ def _savings(context: Context, baseline: Baseline, together: Prediction | None) 
 
 
 def _edited(finding: Finding, sites: Sites, context: Context) -> Finding:
-    """A finding with edits of what is its own alone; or with the reason."""
     edits = edits_of(finding)
     if not edits:
         return finding
@@ -339,7 +311,6 @@ def _are_own(
 
 
 def _changed(kind: str, selection: Selection, sites: Sites) -> NDArray[np.bool_]:
-    """bool[n], the calls or activities that an edit of a place changes."""
     program = sites.program
     changed: NDArray[np.bool_] = selection.activities & (program.launch_node != ABSENT)
     if kind == "unblock":

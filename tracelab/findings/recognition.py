@@ -33,12 +33,8 @@ class Recognized:
     around the call of the backward pass. One that is whole counts before all others, a general one
     where no other is.
 
-    Args:
-        timeline: the file.
-        events_of: remedies with the host events (int64[k], event ids) that they are recognized by.
-
     Attributes:
-        events_of: the same, without the remedies that have no events.
+        events_of: remedies with the host events (int64[k], event ids) that they are recognized by.
     """
 
     def __init__(
@@ -54,7 +50,7 @@ class Recognized:
         return {remedy.id: events for remedy, events in self.events_of}
 
     def remedies(self, events: NDArray[np.integer[Any]], rule_id: str) -> tuple[Remedy | None, ...]:
-        """The remedy of each host event (int[k], ABSENT for none) for a rule, or None."""
+        """Return the remedy of each host event (int[k], ABSENT for none) for a rule, or None."""
         number = np.full(len(events), ABSENT, dtype=np.int64)
         for rank in range(3):
             key = (rule_id, rank)
@@ -63,11 +59,10 @@ class Recognized:
             regions = self._regions_of[key]
             if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
                 number[open_] = regions.number_events(self._timeline, np.asarray(events)[open_])
-        known = [remedy for remedy, _ in self.events_of]
-        return tuple(None if i == ABSENT else known[i] for i in number.tolist())
+        known = [*(remedy for remedy, _ in self.events_of), None]  # the last is that of ABSENT
+        return tuple(known[i] for i in number.tolist())
 
     def _regions(self, rule_id: str, rank: int) -> _Regions | None:
-        """The events of a rule's remedies of one rank, as of `_rank`."""
         chosen = [
             (number, events)
             for number, (remedy, events) in enumerate(self.events_of)
@@ -77,7 +72,6 @@ class Recognized:
 
 
 def _rank(remedy: Remedy) -> int:
-    """Before which others a remedy counts: the lower the earlier."""
     return 0 if remedy.is_whole else 1 + remedy.is_general
 
 
@@ -92,7 +86,6 @@ class _Regions:
         self._number = number[first][np.searchsorted(event_id, self._nesting.event_id)]
 
     def number_events(self, timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-        """int64[k], the number of the remedy of each event (event ids), else ABSENT."""
         found = np.full(len(events), ABSENT, dtype=np.int64)
         known = np.flatnonzero(events != ABSENT)
         index = regions_around(timeline, self._nesting, events[known])
@@ -101,7 +94,7 @@ class _Regions:
 
 
 def nothing_known(event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:  # noqa: ARG001
-    """The "args" of events in a file that has none."""
+    """Return no "args", as of a file that has none."""
     return {}
 
 
@@ -114,18 +107,11 @@ def recognize(
     """
     timeline = graph.host.timeline
     names, torch = _Names(graph.host), timeline.trace.info.software.get("torch")
-    return Recognized(
-        timeline,
-        [
-            (remedy, _events_of(remedy, names, graph, arguments))
-            for remedy in remedies
-            if remedy.fix_for(torch) is not None
-        ],
-    )
+    known = (remedy for remedy in remedies if remedy.fix_for(torch) is not None)
+    return Recognized(timeline, [(x, _events_of(x, names, graph, arguments)) for x in known])
 
 
 def _events_of(remedy: Remedy, names: _Names, graph: Graph, arguments: ReadArguments) -> Int64Array:
-    """int64[k], the host events that a remedy is recognized by."""
     events = _NO_EVENTS
     if remedy.frames:
         events = names.find(remedy.frames, Category.PYTHON)
@@ -154,13 +140,10 @@ class _Names:
             Category.OPERATOR: timeline.ids_except_steps(Category.OPERATOR),
             Category.ANNOTATION: timeline.ids_except_steps(Category.ANNOTATION),
         }
-        self._names = {
-            category: np.unique(self._trace.name_index[events])
-            for category, events in self._events.items()
-        }
+        names = self._trace.name_index
+        self._names = {category: np.unique(names[x]) for category, x in self._events.items()}
 
     def find(self, pattern: str, *categories: Category) -> Int64Array:
-        """int64[k], the events whose name has a match of a regular expression."""
         search, strings = re.compile(pattern).search, self._trace.strings
         found = [_NO_EVENTS]
         for category in categories:
@@ -180,7 +163,6 @@ class FirstUse(Arrays, dict=True):
     A pause in which nothing was recorded does not count: its reason is unknown.
 
     Attributes:
-        trace: the file.
         parts: each kind of it with its host events (int64[k], event ids).
         is_most: whether most of a file without steps is idle in it: then nothing in it is typical.
     """
@@ -202,8 +184,7 @@ class FirstUse(Arrays, dict=True):
 
     def holds(self, events: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which host events (event ids) are among them, or inside one of their thread."""
-        held: NDArray[np.bool_] = self._regions.innermost(events) != ABSENT
-        return held
+        return np.asarray(self._regions.innermost(events) != ABSENT)
 
     @cached_property
     def _regions(self) -> Nesting:
@@ -211,10 +192,7 @@ class FirstUse(Arrays, dict=True):
 
 
 def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> FirstUse:
-    """Choose the things that come once in a program from those that remedies recognize.
-
-    Anything inside something that recurs does not count.
-    """
+    """Choose the things that come once in a program, and inside nothing that recurs."""
     trace = graph.host.timeline.trace
     again = [
         events

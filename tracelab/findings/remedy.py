@@ -62,7 +62,7 @@ class Instead(Record):
 
     @property
     def versioned(self) -> Instead:
-        """The same, whose last sentence is the version that it needs."""
+        """The same with the version that it needs."""
         if not self.since:
             return self
         needs = f" This needs PyTorch {self.since}."
@@ -125,11 +125,7 @@ class Remedy(Record, kw_only=True):
     is_bound: bool = False
 
     def fix_for(self, torch: str | None) -> Instead | None:
-        """Return the fix for a version of PyTorch; None where that has no such fix.
-
-        Args:
-            torch: the version that wrote the trace, None where it is unknown.
-        """
+        """Return the fix for the PyTorch that wrote a trace, if known; None where it has none."""
         for fix in self.fixes:
             if torch is None:
                 return fix.versioned
@@ -156,7 +152,7 @@ class Remedy(Record, kw_only=True):
 
 
 def short_form(text: str, short: str) -> str:
-    """The short form of a fix, else its text where that is short enough, else ""."""
+    """Return the short form of a fix, else its text where that is short enough, else ""."""
     return short or (text if len(text) <= MAX_SHORT_LETTERS else "")
 
 

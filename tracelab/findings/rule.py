@@ -94,13 +94,7 @@ class Case(Record, kw_only=True):
     def candidate(
         self, where: Where, values: Mapping[str, object] | None = None, /, **measured: Any
     ) -> Candidate:
-        """Make a candidate of this case.
-
-        Args:
-            where: its place.
-            values: what the names in the texts stand for.
-            measured: its further fields.
-        """
+        """Make a candidate of this case: what its texts' names stand for, and further fields."""
         said = self.filled(**values or {})
         texts = {"title": said.title, "cause": said.cause, "fix": said.fix, "fix_short": said.short}
         return Candidate(where=where, **{**texts, "edit": said.edit, **measured})

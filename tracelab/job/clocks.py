@@ -89,40 +89,27 @@ class Alignment(Record):
 
 
 class _Correction(Record):
-    """Time to add to recorded times, ns since the reference's origin.
-
-    Attributes:
-        add_ns: at `since_ns`.
-        drift: what to add to that for each ns since then.
-        since_ns: the first end that it rests on.
-    """
+    """Time to add to recorded times, ns: `add_ns` at `since_ns`, and `drift` for each ns after."""
 
     add_ns: int = 0
     drift: float = 0.0
     since_ns: int = 0
 
     def offset_ns_at(self, recorded_ns: Int64Array) -> Int64Array:
-        """int64[times], ns, what to add to each."""
+        """int64[times], ns, to add to each."""
         drifted_ns = np.rint(self.drift * (recorded_ns - self.since_ns))
         return np.asarray(self.add_ns + drifted_ns.astype(np.int64))
 
 
 class Clocks(Record):
-    """One clock for all parts of a job.
-
-    Attributes:
-        alignment: how well it is known.
-    """
+    """One clock for all parts of a job; the alignment tells how well it is known."""
 
     alignment: Alignment
     _begin_ns: tuple[int, ...]
     _corrections: tuple[_Correction, ...]
 
     def job_ns_of(self, part_index: int, times_ns: Int64Array) -> Int64Array:
-        """int64[times], ns on the job's clock, of times since the origin of a part.
-
-        The job's clock is the reference rank's since its origin.
-        """
+        """int64[times], ns since the reference rank's origin, of times since that of a part."""
         recorded_ns = times_ns + self._begin_ns[part_index]
         return recorded_ns + self._corrections[part_index].offset_ns_at(recorded_ns)
 
@@ -132,8 +119,8 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
 
     One part after another is fitted to those that are aligned already, the one that has most in
     common with them first; so groups that do not span all ranks are joined through common members.
-    A part whose ends do not contradict a clock that is known already has that clock, as all ranks
-    of one host have. One that has nothing in common with the aligned ones keeps its recorded clock.
+    A part whose ends do not contradict a known clock has that clock. One that has nothing in common
+    with the aligned ones keeps its recorded clock.
     """
     reference = _reference(matches, len(parts))
     begin_ns = tuple(part.origin_ns - parts[reference].origin_ns for part in parts)
@@ -170,7 +157,6 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
 
 
 def _reference(matches: Matches, part_count: int) -> int:
-    """Choose the part whose clock is the job's: the first of those that share most operations."""
     count = np.bincount(matches.part_index, minlength=part_count)
     return int(np.flatnonzero(2 * count >= count.max(initial=0))[0])
 
@@ -199,29 +185,24 @@ class _Ends(Arrays):
 
 
 def _find_ends(parts: Sequence[RankPart], matches: Matches, begin_ns: Sequence[int]) -> _Ends:
-    """Gather the ends of matched operations, and what they say.
-
-    The rank that came last to an operation did not wait in it: it took no longer than the transfer.
-    """
+    # The rank that came last to an operation did not wait in it: that took as long as the transfer.
     match_index = matches.match_index
     length_ns = matches.member_values([part.end_ns - part.start_ns for part in parts])
     shortest_ns = np.full(len(matches), np.iinfo(np.int64).max)
     np.minimum.at(shortest_ns, match_index, length_ns)
     apart_ns = np.maximum(shortest_ns // _APART_SHARE, _MIN_APART_NS)
+    recorded_ns = [part.end_ns + begin for part, begin in zip(parts, begin_ns, strict=True)]
     return _Ends(
-        match_index=match_index,
-        part_index=matches.part_index,
-        of_part=matches.members_of(len(parts)),
-        recorded_ns=matches.member_values(
-            [part.end_ns + begin for part, begin in zip(parts, begin_ns, strict=True)]
-        ),
-        role=_roles(parts, matches),
-        apart_ns=apart_ns[match_index],
+        match_index,
+        matches.part_index,
+        matches.members_of(len(parts)),
+        matches.member_values(recorded_ns),
+        _roles(parts, matches),
+        apart_ns[match_index],
     )
 
 
 def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
-    """int8[k], the `Role` of each member of a match."""
     operation = matches.member_values([part.operation for part in parts])
     role = np.where(np.isin(operation, ENDS_TOGETHER), Role.TOGETHER, Role.LOOSE).astype(np.int8)
     is_send = operation == Operation.SEND
@@ -249,9 +230,9 @@ def _has_one_peer(part: RankPart) -> NDArray[np.bool_]:
 
 
 def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:
-    """intp[chosen], the operations that say most of a clock, and which basis that is.
+    """Choose the operations that say most of a clock, intp[chosen], and name that basis.
 
-    Those of the sort that says most; where ends come together, those that do so most precisely.
+    Where ends come together, those that do so most precisely.
     """
     is_exchange = role == Role.EXCHANGED
     is_message = (role == Role.SENT) | (role == Role.RECEIVED)
@@ -290,18 +271,16 @@ class _Bounds(Arrays):
 
     @property
     def is_together(self) -> bool:
-        """Return true if all operations end together."""
         return bool(np.array_equal(self.low_ns, self.high_ns))
 
     def shift(self, done_ns: Int64Array | _Floats) -> _Bounds:
-        """Return the bounds that are left once a time has been added to each."""
         return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
 
 
 def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
     """Gather the bounds of a part's clock by its members that aligned parts share, and the basis.
 
-    `target_ns` (float64[o], ns) are their ends on the job's clock, by the aligned parts.
+    `target_ns` (float64[o], ns) are their ends on the job's clock.
     """
     index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
@@ -315,7 +294,6 @@ def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[
 
 
 def _fit(bounds: _Bounds, known: Collection[_Correction]) -> _Correction:
-    """Find the correction that fits the bounds: one that is known already, or a new one."""
     if not len(bounds.at_ns):
         return _Correction()
     for correction in _candidates(bounds, known):
@@ -341,11 +319,11 @@ def _candidates(bounds: _Bounds, known: Collection[_Correction]) -> Iterator[_Co
 
 
 def _is_believable(left: _Bounds) -> bool:
-    """Return true if ends do not contradict a correction, by what would still have to be added.
+    """Return True if ends do not contradict a correction, by what would still have to be added.
 
     They do where they differ from it by more than the ends of one operation may be apart, and by
-    more than most of them differ among themselves; where the clock would drift; and where a message
-    would have arrived before it was sent.
+    more than most differ among themselves; where the clock would drift; and where a message would
+    have arrived before it was sent.
     """
     low_ns, high_ns = float(left.low_ns.max()), float(left.high_ns.min())
     middle_ns = _middle(left)
@@ -357,7 +335,6 @@ def _is_believable(left: _Bounds) -> bool:
 
 
 def _middle(bounds: _Bounds) -> float:
-    """Return the time to add, ns, if it is always the same."""
     if bounds.is_together:
         return float(np.median(bounds.low_ns))
     low_ns, high_ns = float(bounds.low_ns.max()), float(bounds.high_ns.min())
@@ -369,8 +346,8 @@ def _middle(bounds: _Bounds) -> float:
 def _drift(bounds: _Bounds) -> float:
     """Return the time to add for each ns that passes, by operations that end together.
 
-    That is the median slope between operations half a recording apart; 0 where it would not move
-    the clock by more than the ends move by themselves.
+    The median slope between operations half a recording apart; 0 where it would not move the clock
+    by more than the ends move by themselves.
     """
     at_ns, add_ns = bounds.at_ns.astype(np.float64), bounds.low_ns
     if len(at_ns) < _MIN_DRIFT_OPERATIONS or not bounds.is_together:
@@ -398,7 +375,6 @@ def _alignment(
     bases: Mapping[int, str],
     reference: int,
 ) -> Alignment:
-    """Describe the clocks as they are reported."""
     residuals_ns = _residuals(ends, corrections)
     matched = np.bincount(ends.part_index, minlength=len(parts)).tolist()
     per_rank = []
@@ -421,10 +397,9 @@ def _alignment(
 def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | None]:
     """Measure how well each part's clock is known, ns.
 
-    Where ends come together that is the 90th percentile of how far they are from the median end of
-    their operation, of the operations that the clock rests on. Where messages bound the clock it is
-    how far it can be moved until the least delayed message, of either direction, arrives as it is
-    sent.
+    Where ends come together: the 90th percentile of how far they are from the median end. Where
+    messages bound the clock: how far it can be moved until the least delayed message, of either
+    direction, arrives as it is sent.
     """
     job_ns = ends.recorded_ns.copy()
     for member, correction in zip(ends.of_part, corrections, strict=True):

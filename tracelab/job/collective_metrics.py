@@ -1,8 +1,7 @@
 """Rows of matched collectives: who waited how long for whom and why; and how fast data moved.
 
 Bandwidths are those of nccl-tests (``doc/PERFORMANCE.md`` there), once all ranks had come: the
-algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it, which no
-longer depends on the number of ranks.
+algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it.
 """
 
 from __future__ import annotations
@@ -113,7 +112,6 @@ def collective_rows(
 
 
 def _stand_in(part: RankPart, index: int) -> dict[str, Any]:
-    """Return what stands in for a size: the kernel of an operation, and the batch of its step."""
     step_index, batches = int(part.step_index[index]), part.steps.batch
     return {
         "kernel": part.kernel_names[part.kernel_name_index[index]],
@@ -124,7 +122,6 @@ def _stand_in(part: RankPart, index: int) -> dict[str, Any]:
 def _add_skews(
     members: Members, rows: Sequence[CollectiveMetrics]
 ) -> tuple[CollectiveMetrics, ...]:
-    """Add how much longer each of the rows took than what is usual for its size."""
     shortest_ns, longest_ns = (
         members.reduce(ufunc, members.length_ns) for ufunc in (np.minimum, np.maximum)
     )
@@ -141,7 +138,7 @@ def _add_skews(
 def _why(
     members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, match: int
 ) -> Explanation:
-    """Explain why the last rank of a match was late: by its own fault or by that of another one."""
+    """Explain the last rank of a match: late by its own fault, or by that of another one."""
     late = int(lateness.late_member[match])
     if late == members.last_member[match]:
         return explain(members, more_of, lateness, [match])
@@ -179,11 +176,10 @@ class Transfers(Arrays):
         ranks: int64[m], how many ranks the process group has; where no file says, how many matched.
         message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
         transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
-            wait, whatever the clocks. Of broadcasts, sends and the like, which ranks leave one
-            after the other, from the last arrival to the last end.
-        algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
-            where files of ranks are missing (the last one may be among them), and for kernels
-            that do several operations.
+            wait. Of broadcasts, sends and the like, which ranks leave one after the other, from
+            the last arrival to the last end.
+        algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known or
+            files of ranks are missing, and for kernels that do several operations.
     """
 
     ranks: Int64Array
@@ -233,13 +229,8 @@ def find_transfers(members: Members) -> Transfers:
     is_known &= ~members.reduce(np.logical_or, members.is_shared)
     algorithm_gbps = np.full(len(ranks), np.nan)
     algorithm_gbps[is_known] = message_bytes[is_known] / transfer_ns[is_known]
-    return Transfers(
-        ranks=ranks,
-        message_bytes=message_bytes,
-        transfer_ns=transfer_ns,
-        algorithm_gbps=algorithm_gbps,
-        bus_gbps=algorithm_gbps * _bus_factors(operation, ranks),
-    )
+    bus_gbps = algorithm_gbps * _bus_factors(operation, ranks)
+    return Transfers(ranks, message_bytes, transfer_ns, algorithm_gbps, bus_gbps)
 
 
 def bandwidths(members: Members, transfers: Transfers) -> tuple[BandwidthMetrics, ...]:
@@ -278,35 +269,28 @@ def operation_name(members: Members, match: int) -> str:
 
 def _group_sizes(members: Members) -> Int64Array:
     """int64[m], how many ranks each match's process group has, 0 where no file says."""
-    sizes = [
-        np.array([group.size or len(group.ranks) for group in part.groups], np.int64)[
-            part.group_index
-        ]
+    of_groups = (
+        np.array([group.size or len(group.ranks) for group in part.groups], np.int64)
         for part in members.parts
-    ]
+    )
+    sizes = [x[part.group_index] for x, part in zip(of_groups, members.parts, strict=True)]
     return members.reduce(np.maximum, members.matches.member_values(sizes))
 
 
 def _message_bytes(members: Members, operation: NDArray[np.int8], ranks: Int64Array) -> Int64Array:
-    """int64[m], the size by nccl-tests' definition: the larger buffer, of what is shared the whole.
-
-    The gathered buffer of an all-gather, the input of a reduce-scatter, the buffer of the others.
-    """
+    """int64[m], the larger buffer, of what is shared out or gathered the whole."""
     in_bytes, out_bytes = (
         members.reduce(np.maximum, members.column(name)) for name in ("in_bytes", "out_bytes")
     )
     in_bytes = np.where(np.isin(operation, _SHARED_IN) & (in_bytes > 0), in_bytes * ranks, in_bytes)
     is_shared_out = np.isin(operation, _SHARED_OUT) & (out_bytes > 0)
     out_bytes = np.where(is_shared_out, out_bytes * ranks, out_bytes)
-    larger: Int64Array = np.maximum(in_bytes, out_bytes)
+    larger = np.maximum(in_bytes, out_bytes)
     return np.where(larger > 0, larger, ABSENT)
 
 
 def _transfer_ns(members: Members, operation: NDArray[np.int8]) -> Int64Array:
-    """int64[m], the kernel's length on the rank that came last; the shortest where none did.
-
-    Of operations that ranks leave one after the other, from the last arrival to the last end.
-    """
+    """int64[m], ns, as of `Transfers`; the shortest kernel where no rank came last."""
     length_ns, last = members.length_ns, members.last_member
     shortest_ns = members.reduce(np.minimum, length_ns)
     on_last_ns = np.where(last == ABSENT, shortest_ns, length_ns[last])

@@ -38,8 +38,8 @@ class Meetings(Arrays):
     Attributes:
         meeting_index: int64[k], ascending, each of 0 to m - 1.
         rank_index: int64[k], into the programs.
-        node: int64[k], of that program, the activity; the same in several meetings where one kernel
-            carries out several operations.
+        node: int64[k], of that program; the same in several meetings where one kernel carries out
+            several operations.
         waits: bool[k], the activity ends after all have met; else it ends without the others, as a
             sender does whose message a buffer holds.
     """
@@ -50,7 +50,6 @@ class Meetings(Arrays):
     waits: NDArray[np.bool_]
 
     def __len__(self) -> int:
-        """Return the number of meetings."""
         return int(self.meeting_index.max(initial=-1)) + 1
 
 
@@ -91,15 +90,14 @@ class Joined(Arrays):
     """The programs of some ranks as one of n nodes.
 
     Attributes:
-        program: what is replayed. Its nodes are those of the ranks, the arrivals and the meetings;
-            its edges those of one rank after another, then those of the meetings.
-        rank_index: int64[n], into the programs, of each node; ABSENT of meetings.
-        transfer_ns: int64[n], ns, what an activity that meets others takes from then on; ABSENT of
-            all other nodes.
+        program: what is replayed: the nodes of the ranks, the arrivals and the meetings; the edges
+            of one rank after another, then those of the meetings.
+        rank_index: int64[n], into the programs; ABSENT of meetings.
+        transfer_ns: int64[n], ns, what an activity that meets others takes from then on, else
+            ABSENT.
         programs: what was joined.
         ends: of each program intp[nodes], the nodes that they have become.
-        entries: the same, but of activities that meet others their arrivals, where edges to them
-            now lead.
+        entries: the same, but of activities that meet others their arrivals.
         meeting_nodes: of each program int64[v], the activities that meet others, ascending.
     """
 
@@ -112,10 +110,7 @@ class Joined(Arrays):
     meeting_nodes: tuple[Int64Array, ...]
 
     def edited(self, programs: Mapping[int, Program]) -> Program:
-        """The program with edits of some ranks' programs, by their index.
-
-        A transfer takes as many times longer as the activity does in the rank's edited program.
-        """
+        """Edit some ranks' programs, by their index; transfers scale as their activities do."""
         cost_ns, latency_ns = self.program.cost_ns.copy(), self.program.latency_ns.copy()
         first_edge = np.cumsum([0, *(len(program.source) for program in self.programs)])
         added = []
@@ -134,10 +129,7 @@ class Joined(Arrays):
 
 
 def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
-    """Make one program of those of several ranks, which are of the same steps.
-
-    None where no order of the meetings fits all ranks.
-    """
+    """Make one program of those of several ranks; None where no order of the meetings fits all."""
     sizes = [len(program) for program in programs]
     first, total = np.cumsum([0, *sizes]), sum(sizes)
     rank_of = np.repeat(np.arange(len(programs)), sizes)
@@ -154,26 +146,33 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
         for program, of_rank in zip(programs, ranges, strict=True)
     ]
     waits, meeting_of_member = meetings.waits, meeting[meetings.meeting_index]
-    edges.append(
-        _meeting_edges(
-            np.concatenate((arrival[of_member], meeting_of_member[waits], arrival)),
-            np.concatenate((meeting_of_member, node_of_member[waits], visited)),
-        )
-    )
+    source = np.concatenate((arrival[of_member], meeting_of_member[waits], arrival))
+    target = np.concatenate((meeting_of_member, node_of_member[waits], visited))
+    none = np.zeros(len(source), dtype=np.int64)
+    own = (source, target, none + Via.MEETING, none, none)
+    edges.append(dict(zip(_EDGE_COLUMNS, own, strict=True)))
     columns = _concatenate_edges(edges)
+    is_own = columns["lag"] == 0
     # A rank goes on in its own order, whatever an edit will make it wait for.
     is_one_rank = rank_of[1:] == rank_of[:-1]
     order = _find_order(
         total + len(visited) + len(meetings),
-        np.concatenate((columns["source"][columns["lag"] == 0], entry[:-1][is_one_rank])),
-        np.concatenate((columns["target"][columns["lag"] == 0], entry[1:][is_one_rank])),
+        np.concatenate((columns["source"][is_own], entry[:-1][is_one_rank])),
+        np.concatenate((columns["target"][is_own], entry[1:][is_one_rank])),
     )
     if order is None:
         return None
     position = np.empty(len(order), dtype=np.intp)
     position[order] = np.arange(len(order))
     transfer_ns = np.full(len(order), ABSENT, dtype=np.int64)
-    transfer_ns[visited] = _transfers_ns(programs, meetings, node_of_member, of_member)
+    # The rank that comes last does not wait: a transfer is as long as the shortest activity of its
+    # meeting, and an activity as long as the longest of its transfers.
+    node_ns = np.concatenate([program.cost_ns for program in programs])[node_of_member]
+    shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
+    np.minimum.at(shortest_ns, meetings.meeting_index, node_ns)
+    of_visited_ns = np.zeros(len(visited), dtype=np.int64)
+    np.maximum.at(of_visited_ns, of_member, shortest_ns[meetings.meeting_index])
+    transfer_ns[visited] = of_visited_ns
     columns |= {name: position[columns[name]] for name in ("source", "target")}
     # An arrival is of the same event as what it is the arrival of; a meeting of none.
     for name, column in _node_columns(programs, first).items():
@@ -218,25 +217,6 @@ def _find_order(
     return np.array(order, dtype=np.intp) if len(order) == count else None
 
 
-def _transfers_ns(
-    programs: Sequence[Program],
-    meetings: Meetings,
-    node_of_member: Int64Array,
-    of_member: NDArray[np.intp],
-) -> Int64Array:
-    """int64[v], ns, what is left of each activity that meets others once all have met.
-
-    The rank that comes last does not wait: a transfer is as long as the shortest activity of its
-    meeting, and an activity as long as the longest of its transfers.
-    """
-    cost_ns = np.concatenate([program.cost_ns for program in programs])
-    shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
-    np.minimum.at(shortest_ns, meetings.meeting_index, cost_ns[node_of_member])
-    transfer_ns = np.zeros(int(of_member.max(initial=-1)) + 1, dtype=np.int64)
-    np.maximum.at(transfer_ns, of_member, shortest_ns[meetings.meeting_index])
-    return transfer_ns
-
-
 _Columns = dict[str, Any]  # arrays by the name of the column
 _EDGE_COLUMNS = {
     "source": np.intp,
@@ -249,7 +229,7 @@ _OF_RANK = ("thread_index", "stream_index")  # columns with numbers of one file
 
 
 def _node_columns(programs: Sequence[Program], first: Int64Array) -> _Columns:
-    """The columns of the nodes of all programs, one after another; no two have the same numbers."""
+    """Put the columns of the nodes of all programs together; no two have the same numbers."""
     columns: _Columns = {}
     for name in (*NODE_COLUMNS, "launch_node"):
         of_ranks = [getattr(program, name) for program in programs]
@@ -269,25 +249,11 @@ def _moved(index: NDArray[np.integer[Any]], by: int) -> NDArray[np.integer[Any]]
 def _edges_of(
     program: Program, ends: NDArray[np.intp], entries: NDArray[np.intp], first: int
 ) -> _Columns:
-    """The edges of a rank from some on: they come from ends and lead to entries."""
-    return {
-        "source": ends[program.source[first:]],
-        "target": entries[program.target[first:]],
-        "via": program.via[first:],
-        "lag": program.lag[first:],
-        "latency_ns": program.latency_ns[first:],
-    }
-
-
-def _meeting_edges(source: NDArray[np.intp], target: NDArray[np.intp]) -> _Columns:
-    """The edges between arrivals, meetings and what ends after them."""
-    none = np.zeros(len(source), dtype=np.int64)
-    via = none + Via.MEETING
-    return {"source": source, "target": target, "via": via, "lag": none, "latency_ns": none}
+    own = {name: getattr(program, name)[first:] for name in _EDGE_COLUMNS}
+    return own | {"source": ends[own["source"]], "target": entries[own["target"]]}
 
 
 def _concatenate_edges(edges: Iterable[_Columns]) -> _Columns:
-    """The columns of some edges, one after another."""
     return {
         name: np.concatenate([of[name] for of in edges]).astype(dtype)
         for name, dtype in _EDGE_COLUMNS.items()

@@ -1,8 +1,8 @@
 """Causes of a late rank: the work that it spent more time on than the others, and the words for it.
 
 Between two collectives of one group, each rank's time is compute, communication, copies and idle
-of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
-how much later it came; what no rank waited for since then it carries on to the next collective.
+of some cause. By what the late rank spent more on than a rank in the middle, it came later; what no
+rank waited for since then it carries on to the next collective.
 """
 
 from __future__ import annotations
@@ -34,11 +34,8 @@ from tracelab.model.wording import called
 BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the recording began
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
-LATE_LAUNCH, OTHER_COLLECTIVE, RECORDING_START = (
-    "late_launch",
-    "other_collective",
-    "recording_start",
-)
+LATE_LAUNCH, OTHER_COLLECTIVE = "late_launch", "other_collective"
+RECORDING_START = "recording_start"
 # The cause in one word, and a clause that follows "rank N".
 _WORDS = {
     Work.COMPUTE: (MORE_WORK, "computes for longer"),
@@ -50,7 +47,7 @@ _WORDS = {
     Work.OTHER_IDLE: ("unknown", "has an idle GPU for reasons that its file does not tell"),
 }
 _MS = 1_000_000
-# An operator or a call with less does not explain the excess.
+# Of an operator or a call that explains the excess.
 _MIN_SHARE_OF_EXCESS = 0.5
 
 
@@ -60,8 +57,7 @@ class Lateness(Arrays):
     Attributes:
         previous_member: int64[k], the same rank in the match before of the same ranks; ABSENT in
             the first. Messages that share their kernels have the same one.
-        reference_member: int64[m], the member that arrived in the middle (of two the first): what
-            is usual there.
+        reference_member: int64[m], the member that arrived in the middle (of two the first).
         spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
             previous match; 0 without one.
         excess_ns: int64[k, len(Work) + 1], ns, how much later than the reference each member came,
@@ -71,8 +67,8 @@ class Lateness(Arrays):
         cause: int64[m], what that one spent most of it on, a column of `excess_ns`; else ABSENT.
 
     Example: two ranks average gradients once a step, rank 0 computes for 29 ms before, rank 1 for
-    14: the match's members have ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]``
-    and ``excess_ns=[[15_000_000, 0, ...], [0, 0, ...]]``.
+    14: ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]`` and
+    ``excess_ns=[[15_000_000, 0, ...], [0, 0, ...]]``.
     """
 
     previous_member: Int64Array
@@ -108,18 +104,14 @@ def find_lateness(members: Members) -> Lateness:
 
 
 def culprit_of(members: Members, lateness: Lateness, member: int) -> tuple[Culprit | None, int]:
-    """Find what kept a late member idle longest since the match before; how long, ns.
-
-    Of idle of the sort that made it late; None where the file does not say.
-    """
+    """Find the culprit that kept a late member idle longest, by what made it late; how long, ns."""
     work = int(lateness.excess_ns[member].argmax())
     part, end_index = members.place(member)
     before = int(lateness.previous_member[member])
     first_index = 0 if before == ABSENT else int(members.operation_index[before]) + 1
     index = np.arange(first_index, end_index + 1)
-    index = index[part.culprit_index[index] != ABSENT]
-    of_work = [part.culprits[i].work == work for i in part.culprit_index[index].tolist()]
-    index = index[np.array(of_work, dtype=np.bool_)]
+    of_work = np.array([*(culprit.work == work for culprit in part.culprits), False])
+    index = index[of_work[part.culprit_index[index]]]
     if not len(index):
         return None, 0
     longest = int(index[part.culprit_ns[index].argmax()])
@@ -127,7 +119,6 @@ def culprit_of(members: Members, lateness: Lateness, member: int) -> tuple[Culpr
 
 
 def _previous_member(members: Members) -> Int64Array:
-    """int64[k], as of `Lateness`."""
     kernel_index = members.kernel_index
     previous = np.full(len(members), ABSENT, dtype=np.int64)
     latest: dict[bytes, tuple[slice, bytes]] = {}
@@ -149,11 +140,7 @@ def _excess_ns(
     spent_ns: Int64Array,
     waited_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k, len(Work) + 1], as of `Lateness`.
-
-    Of each member `waited_ns` is how long it waited in the previous match with no compute beside
-    it.
-    """
+    """int64[k, len(Work) + 1]; `waited_ns` is how long each waited before, without compute."""
     arrival_ns = members.arrival_ns
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
     for match, (start, end) in enumerate(pairwise(members.first.tolist())):
@@ -181,7 +168,7 @@ def _excess_ns(
 def _late_member(
     members: Members, previous_member: Int64Array, excess_ns: Int64Array
 ) -> Int64Array:
-    """int64[m], as of `Lateness`: a rank that waited elsewhere is late by another rank's fault."""
+    """Find the members at fault: a rank that waited elsewhere is late by another rank's fault."""
     late_member = members.last_member.copy()
     for match in np.argsort(members.last_arrival_ns, kind="stable").tolist():
         last = int(members.last_member[match])
@@ -255,7 +242,6 @@ def explain(
 
 
 def _explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
-    """Explain a rank that computes for longer than the others, ns each."""
     longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
     if more is None:
         return Explanation(*_WORDS[Work.COMPUTE], longer, NO_CALL_SITE)
@@ -280,7 +266,6 @@ def _explain_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> E
 
 
 def _explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
-    """Explain a rank whose host made it late: most of all in one place, if that is known."""
     cause, what = _WORDS[work]
     if culprit is None:
         return Explanation(cause, what, _length(late_ns), NO_CALL_SITE)
@@ -292,11 +277,6 @@ def _explain_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: in
 
 
 def _length(length_ns: float) -> str:
-    """A length of time in words.
-
-    >>> _length(6_190_000), _length(90_400)
-    ('6.2 ms', '90 µs')
-    """
     return f"{length_ns / 1e6:,.1f} ms" if length_ns >= _MS else f"{length_ns / 1e3:.0f} µs"
 
 
@@ -323,11 +303,10 @@ class MoreWork(Record):
             / theirs: a GPU that waits a lot between its kernels runs each of them faster.
         calls, usual_calls: how often it runs on this rank, and on the others.
         excess_ns: by how much longer it runs, ns.
-        surplus_ns: what the rank computes too much in all, at its own speed, ns: of what it runs
-            more often than the others these calls, of all else how much longer it runs.
-        site: where in the program most of it was launched, as far as that is known.
-        is_slower: not more work, but the same kernels as often, each longer by about as much:
-            a slower GPU; `ratio` is that of all of them.
+        surplus_ns: what the rank computes too much in all, at its own speed, ns: the calls of what
+            it runs more often than the others, of all else how much longer it runs.
+        site: where in the program most of it was launched.
+        is_slower: the same kernels as often, each longer by about as much; `ratio` is of all.
     """
 
     name: str
@@ -343,14 +322,9 @@ class MoreWork(Record):
 
 
 class _Ran(Arrays):
-    """GPU time and calls by name on each rank, per step; r ranks, w names.
+    """GPU time and calls by name on each rank, per step: float64[r, w]; r ranks, w names.
 
-    Attributes:
-        names: what ran, kernels, operators or call sites.
-        ns: float64[r, w], ns.
-        count: float64[r, w].
-        usual_ns, usual_count: float64[r, w], the median of the other ranks.
-        phases: of each rank, name to where in the step most of it is.
+    Usual is the median of the other ranks. The phases are where in the step most of a name is.
     """
 
     names: tuple[Any, ...]
@@ -361,37 +335,30 @@ class _Ran(Arrays):
     phases: tuple[Mapping[Any, str | None], ...]
 
     def most_excess(self, rank: int) -> int:
-        """The index of the name that takes most longer on a rank than is usual; at least one."""
         return int((self.ns[rank] - self.usual_ns[rank]).argmax())
 
     def is_as_often(self, rank: int) -> NDArray[np.bool_]:
-        """bool[w], what runs as often on a rank as is usual."""
         usual = self.usual_count[rank]
-        alike: NDArray[np.bool_] = np.abs(self.count[rank] - usual) <= _MAX_CUT_SHARE * usual
-        return alike
+        return np.asarray(np.abs(self.count[rank] - usual) <= _MAX_CUT_SHARE * usual)
 
 
 _Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
 def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
-    """Find the work that the GPU of each rank does beyond those of the others; at least two ranks.
+    """Find the work that the GPU of each of several ranks does beyond those of the others.
 
     None where it does not do more, or its tables "operators" and "kernels" do not say.
     """
     kernels = _ran([_kernels(of_rank.get("kernels", ())) for of_rank in tables])
     operators = _ran([_operators(of_rank.get("operators", ())) for of_rank in tables])
     sites = _ran(
-        [
-            [(*pair, 1, None) for pair in zip(part.work_sites, part.work_site_ns, strict=True)]
-            for part in parts
-        ]
+        [[(*x, 1, None) for x in zip(p.work_sites, p.work_site_ns, strict=True)] for p in parts]
     )
     return tuple(_more_work(kernels, operators, sites, rank) for rank in range(len(parts)))
 
 
 def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWork | None:
-    """Find the work that one rank does beyond the others."""
     for ran in (operators, kernels):
         if not ran.names:
             continue
@@ -416,10 +383,7 @@ def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWo
 
 
 def _surplus_ns(ran: _Ran, rank: int) -> int:
-    """Return the time of what a rank runs too much, ns.
-
-    Ranks that wait clock higher, and run the same calls faster: that is no surplus of calls.
-    """
+    # Ranks that wait clock higher, and run the same calls faster: that is no surplus of calls.
     ns, count, usual_count = ran.ns[rank], ran.count[rank], ran.usual_count[rank]
     is_more_often = (count > usual_count) & ~ran.is_as_often(rank)
     share = np.divide(usual_count, count, out=np.zeros_like(count), where=count > 0)
@@ -429,7 +393,6 @@ def _surplus_ns(ran: _Ran, rank: int) -> int:
 
 
 def _site_of_excess(sites: _Ran, rank: int, excess_ns: float) -> CallSite:
-    """The call site with the most compute beyond that of the others, if it is most of an excess."""
     if not sites.names:
         return NO_CALL_SITE
     most = sites.most_excess(rank)
@@ -439,7 +402,6 @@ def _site_of_excess(sites: _Ran, rank: int, excess_ns: float) -> CallSite:
 
 
 def _kernels(rows: Sequence[KernelMetrics]) -> list[_Row]:
-    """The compute of a rank by kernel."""
     return [
         (row.name, row.total_ns, row.count, row.phase)
         for row in rows
@@ -448,7 +410,6 @@ def _kernels(rows: Sequence[KernelMetrics]) -> list[_Row]:
 
 
 def _operators(rows: Sequence[WorkMetrics]) -> list[_Row]:
-    """The GPU work of a rank by the operator that launched it, without communication."""
     return [
         (row.name, row.gpu_ns, row.calls or row.launches, row.where)
         for row in rows
@@ -457,7 +418,6 @@ def _operators(rows: Sequence[WorkMetrics]) -> list[_Row]:
 
 
 def _ran(by_rank: Sequence[Sequence[_Row]]) -> _Ran:
-    """Gather what ran on each rank, and what is usual; nothing if a rank has no row."""
     numbers: dict[Any, int] = {}
     for rows in by_rank:
         for name, *_ in rows:
@@ -468,9 +428,8 @@ def _ran(by_rank: Sequence[Sequence[_Row]]) -> _Ran:
         ns[rank, index] = [row[1] for row in rows]
         count[rank, index] = [row[2] for row in rows]
     phases = tuple({name: phase for name, _, _, phase in rows} for rows in by_rank)
-    return _Ran(
-        tuple(numbers), ns, count, _medians_of_others(ns), _medians_of_others(count), phases
-    )
+    usual_ns, usual_count = _medians_of_others(ns), _medians_of_others(count)
+    return _Ran(tuple(numbers), ns, count, usual_ns, usual_count, phases)
 
 
 def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -488,8 +447,7 @@ def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
         np.take_along_axis(ordered, middle + (position <= middle), axis=0)
         for middle in ((count - 2) // 2, (count - 1) // 2)
     )
-    middle_of: NDArray[np.float64] = (lower + upper) / 2
-    return middle_of
+    return np.asarray((lower + upper) / 2)
 
 
 def _slower(kernels: _Ran, rank: int) -> float | None:
@@ -508,7 +466,6 @@ def _slower(kernels: _Ran, rank: int) -> float | None:
 
 
 def _ratio(ran: _Ran, rank: int, index: int) -> float:
-    """Return how many times as much runs on a rank as is usual; infinity for what only it runs."""
     usual_ns, usual_count = ran.usual_ns[rank, index], ran.usual_count[rank, index]
     if not usual_ns or not usual_count:
         return float("inf")

@@ -63,18 +63,18 @@ ENDS_TOGETHER = (
     Operation.BARRIER,
     Operation.SEND_RECV,
 )
-# One recording is compared with so many others.
+# With which one recording is compared.
 _MAX_COMPARED_RECORDINGS = 4
 # Synchronized clocks of hosts are at least as close.
 _MAX_CLOCK_DIFFERENCE_NS = 1_000_000
-# By how much the closest end is closer than all others.
+# By which the closest end is closer than all others.
 _MIN_CLEAR_FACTOR = 4
 # Of bundled jobs the ends of one collective are at most 70 us apart on two ranks of one host.
 _ENDS_APART_NS = 100_000
 # Or a tenth of a long collective.
 _ENDS_APART_DIVISOR = 10
 _MAX_OUTLIERS = 0.2
-# Neighboring operations show how far the clocks are apart.
+# Operations, which show how far the clocks are apart.
 _MAX_NEIGHBORS = 3
 
 
@@ -109,13 +109,13 @@ class Matches(Arrays):
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
     def members_of(self, parts: int) -> tuple[NDArray[np.intp], ...]:
-        """The members of each of N parts, intp, ascending."""
+        """Return the members of each of N parts, intp, ascending."""
         count = np.bincount(self.part_index, minlength=parts)
         order = np.argsort(self.part_index, kind="stable")
         return tuple(np.split(order, np.cumsum(count)[:-1]))
 
     def member_values(self, columns: Sequence[NDArray[_Scalar]]) -> NDArray[_Scalar]:
-        """One value per member, of one array over the operations of each part."""
+        """Return one value per member, of one array over the operations of each part."""
         begin = np.cumsum([0, *(len(column) for column in columns)])
         return np.concatenate(columns)[begin[self.part_index] + self.operation_index]
 
@@ -124,9 +124,7 @@ class _Operations(Arrays):
     """The operations of all parts, part after part, each by start.
 
     Attributes:
-        part_index: int64[n].
-        operation: int8[n], an `Operation`; receives are sends here, the same thing seen from the
-            other end.
+        operation: int8[n], an `Operation`; receives are sends here, seen from the other end.
         group_index: int64[n], into the process groups of all parts.
         source_rank, target_rank: int64[n], of sends and receives, else ABSENT.
         step_number: int64[n], the step that launched it, ABSENT outside all.
@@ -149,7 +147,6 @@ class _Operations(Arrays):
 
     @property
     def ends_together(self) -> NDArray[np.bool_]:
-        """bool[n], no rank can end before all have begun."""
         return np.isin(self.operation, ENDS_TOGETHER)
 
 
@@ -178,24 +175,19 @@ def match(parts: Sequence[RankPart]) -> Matches:
     _, position = expand_ranges(first[matched], first[matched] + count[matched])
     begin = np.cumsum([0, *(len(part) for part in parts)])
     part_index = operations.part_index[member[position]]
+    is_message = operations.operation[member[first[matched]]] == Operation.SEND
+    unmatched = np.bincount(operations.part_index[reason != ABSENT], minlength=len(parts))
     return Matches(
         first=np.append(0, np.cumsum(count[matched])).astype(np.int64),
         part_index=part_index.astype(np.int32),
         operation_index=member[position] - begin[part_index],
-        basis=np.where(
-            operations.operation[member[first[matched]]] == Operation.SEND, Basis.PEERS, Basis.ORDER
-        ).astype(np.int8),
-        unmatched=np.bincount(operations.part_index[reason != ABSENT], minlength=len(parts)).astype(
-            np.int64
-        ),
-        unmatched_why=tuple(
-            _describe(reason[begin[index] : begin[index + 1]]) for index in range(len(parts))
-        ),
+        basis=np.where(is_message, Basis.PEERS, Basis.ORDER).astype(np.int8),
+        unmatched=unmatched.astype(np.int64),
+        unmatched_why=tuple(map(_describe, np.split(reason, begin[1:-1]))),
     )
 
 
 def _collect_operations(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, ...]]:
-    """The operations of all parts with the process groups they are in."""
     groups: dict[Group, int] = {}
     columns = []
     for part_index, part in enumerate(parts):
@@ -207,7 +199,6 @@ def _collect_operations(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[G
 
 
 def _part_operations(part_index: int, part: RankPart, group_index: Int64Array) -> _Operations:
-    """One part's operations, with the job's process group of each of the part's groups."""
     is_send, is_receive = part.operation == Operation.SEND, part.operation == Operation.RECV
     is_sized = np.isin(part.operation, _SYMMETRIC) | is_send
     step_number = np.full(len(part), ABSENT, dtype=np.int64)
@@ -229,8 +220,7 @@ def _part_operations(part_index: int, part: RankPart, group_index: Int64Array) -
 def _units(operations: _Operations, group_count: int) -> NDArray[np.int64]:
     """int64[n], within what each operation is matched, ABSENT for nothing.
 
-    Collectives are matched within their process group, sends and receives of a group within those
-    from one rank to another.
+    Collectives within their process group, its sends and receives within those of a pair of ranks.
     """
     unit = operations.group_index.copy()
     unit[operations.operation == Operation.UNKNOWN] = ABSENT
@@ -244,11 +234,9 @@ def _units(operations: _Operations, group_count: int) -> NDArray[np.int64]:
 
 
 def _order_keys(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
-    """int64[k], the same for what is one operation by order; ABSENT where that is not known.
-
-    Recordings are compared with the longest one and some others that fit it; those that fit none of
-    them, with each other.
-    """
+    """int64[k], the same for what is one operation by order; ABSENT where that is not known."""
+    # Recordings are compared with the longest one and some others that fit it; those that fit none
+    # of them, with each other.
     key = np.full(len(index), ABSENT, dtype=np.int64)
     of_part = [chosen for _, chosen in groups_of(operations.part_index[index])]
     left, origin = sorted(of_part, key=len, reverse=True), len(index)
@@ -277,7 +265,6 @@ def _mark_missing(
     operations: _Operations,
     unit: Int64Array,
 ) -> None:
-    """Note among the reasons where no other rank recorded an operation, or has a file."""
     ranks = {part.rank for part in parts}
     for _, index in groups_of(np.where(reason == Reason.ORDER, unit, ABSENT)):
         if (operations.part_index[index] == operations.part_index[index[0]]).all():
@@ -309,21 +296,16 @@ def _describe(reason: NDArray[np.int8]) -> str:
 def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     """Number the peers of messages as the ranks are numbered in the report.
 
-    A file that does not say which rank it is has the number of its place in the report, but the
-    messages of others name it by its rank: by that number they would be with the wrong file. So a
-    message from or to a file whose rank is not known, or that could be with one, has no known peer.
+    A file that does not say which rank it is has the number of its place there, but messages name
+    it by its rank. So a message from or to such a file, or that could be with one, has no peer.
     """
     if all(part.is_rank_known for part in parts):
         return tuple(parts)
     known = [part.rank for part in parts if part.is_rank_known]
+    is_kept = [part.is_rank_known & np.isin(part.peer_rank, known) for part in parts]
     return tuple(
-        replace(
-            part,
-            peer_rank=np.where(
-                part.is_rank_known & np.isin(part.peer_rank, known), part.peer_rank, ABSENT
-            ),
-        )
-        for part in parts
+        replace(part, peer_rank=np.where(kept, part.peer_rank, ABSENT))
+        for part, kept in zip(parts, is_kept, strict=True)
     )
 
 
@@ -331,10 +313,7 @@ def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
 
 
 def _find_shift(one: _Operations, other: _Operations) -> int | None:
-    """Find the shift at which ``other[i]`` is the same as ``one[i + shift]``; None if unclear.
-
-    All operations that both recorded agree at it, in kind and in size, and end together.
-    """
+    """Find the shift at which ``other[i]`` is the same as ``one[i + shift]``; None if unclear."""
     by_step, has_steps = _shift_by_step(one, other)
     if by_step is not None:
         shifts = [by_step]
@@ -348,13 +327,11 @@ def _find_shift(one: _Operations, other: _Operations) -> int | None:
 
 
 def _overlap(one: _Operations, other: _Operations, shift: int) -> tuple[_Operations, _Operations]:
-    """Select the operations of each that both recorded."""
     first, end = max(0, shift), max(0, shift, min(len(one), len(other) + shift))
     return rows_at(one, slice(first, end)), rows_at(other, slice(first - shift, end - shift))
 
 
 def _agree(one: _Operations, other: _Operations, shift: int) -> bool:
-    """Return true if both recorded some operations, all of the same kind and size."""
     here, there = _overlap(one, other, shift)
     is_same = _are_same(here.operation, there.operation)
     is_same &= _are_same(here.size_bytes, there.size_bytes)
@@ -386,10 +363,8 @@ def _shift_by_step(one: _Operations, other: _Operations) -> tuple[int | None, bo
 
 
 def _shift_by_clock(one: _Operations, other: _Operations) -> list[int]:
-    """The shift at which the operation in the middle of a recording ends clearly closest, if any.
-
-    None where a rank may end long before the others.
-    """
+    """Find the shift at which the operation in the middle of a recording ends clearly closest."""
+    # A rank may end long before the others in other operations.
     if not (one.ends_together.all() and other.ends_together.all()):
         return []
     middle = len(other) // 2
@@ -401,7 +376,7 @@ def _shift_by_clock(one: _Operations, other: _Operations) -> list[int]:
 
 
 def _end_together(one: _Operations, other: _Operations, shift: int) -> bool:
-    """Return true if the ends are apart as those of one operation on two ranks can be.
+    """Return True if the ends are apart as those of one operation on two ranks can be.
 
     They differ by what the clocks differ, which changes slowly, and otherwise by little.
     """

@@ -84,10 +84,8 @@ class Merged(Record, eq=False):
     """Files of a job, merged.
 
     Attributes:
-        job: what the ranks do together.
         parts: what was known of each, by rank.
-        wait_ns: of each part int64[c], ns, how long the kernel of each operation waited, ABSENT
-            where that is not known.
+        wait_ns: of each part int64[c], ns, as of `Members.wait_of_operations`.
         replay: the ranks as they are replayed; None where nothing is to be predicted.
         is_by_recording: whether who waits for whom is as it was recorded; else the profiler changed
             that, and only the stragglers decide how long the job's step takes.
@@ -121,21 +119,19 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     steady = [next(iter(of_rank["steady"]), None) for of_rank in by_rank]
     slower = slowdown(steady)
     is_slowed = pipeline is None and slower > MIN_SLOWDOWN
+    overhead_ns = [
+        0 if row is None else max(0, int(row.step_ns - (row.unprofiled_step_ns or row.step_ns)))
+        for row in steady
+    ]
+    in_pipeline = pipeline is not None
     stragglers = find_stragglers(
-        members,
-        more_of,
-        lateness,
-        [
-            0 if row is None else max(0, int(row.step_ns - (row.unprofiled_step_ns or row.step_ns)))
-            for row in steady
-        ],
-        in_pipeline=pipeline is not None,
-        is_slowed=is_slowed,
+        members, more_of, lateness, overhead_ns, in_pipeline=in_pipeline, is_slowed=is_slowed
     )
     is_by_recording = bool(stragglers) or not is_slowed
     not_judged = None if is_by_recording else _NOT_JUDGED.format(slower)
     if not is_by_recording and replayed is not None and replayed.baseline.basis == PROFILED:
         replayed = JobReplay(JobBaseline(not_replayed=not_judged))
+    reasons = zip(parts, matches.unmatched.tolist(), matches.unmatched_why, strict=True)
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,
@@ -144,13 +140,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         pipeline=pipeline,
         bandwidths=Table(bandwidths(members, transfers)),
         per_rank=per_rank,
-        unmatched=Table(
-            Unmatched(part.rank, int(count), why)
-            for part, count, why in zip(
-                parts, matches.unmatched, matches.unmatched_why, strict=True
-            )
-            if count
-        ),
+        unmatched=Table(Unmatched(part.rank, n, why) for part, n, why in reasons if n),
         critical_path=find_job_path(members),
         baseline=None if replayed is None else replayed.baseline,
         not_judged=not_judged,
@@ -159,7 +149,6 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
 
 
 def _group_by_rank(tables: Tables) -> Mapping[int, Tables]:
-    """The rows of each rank, by the key of their table."""
     by_rank: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for key, rows in tables.items():
         for row in rows:

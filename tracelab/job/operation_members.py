@@ -30,23 +30,17 @@ class Members(Arrays):
     nanosecond. Operations that share a kernel share its times: it waits for the last of its peers.
 
     Attributes:
-        parts: the ranks of the job.
-        clocks: the clock of the job.
-        matches: the operations that belong together.
-        match_index: int64[k], the match of each member.
         operation: int8[k], an `Operation`.
         kernel_index: intp[k], the kernel, among those of all members.
         is_shared: bool[k], the kernel carries out other operations as well.
         arrival_ns: int64[k], ns on the job's clock, the start of the kernel.
         awaited_member: int64[k], the member that arrived last of those that its kernel needed.
         wait_ns: int64[k], ns, until that one had arrived, at most the kernel's length.
-        transfer_ns: int64[k], ns, the rest.
         error_ns: int64[k], ns, the residual of the rank's clock.
         last_member: int64[m], the member of each match that arrived last; ABSENT where all arrived
-            within the error of their clocks, so that no rank is known to be late.
+            within the error of their clocks.
         last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
-        margin_ns: int64[m], ns, by how much the last member came after the one before it; 0 where
-            there is no last one.
+        margin_ns: int64[m], ns, by how much the last member came after the one before it, or 0.
         of_part: the members of each rank, intp, ascending.
     """
 
@@ -102,21 +96,14 @@ class Members(Arrays):
 
     def reduce(self, function: np.ufunc, values: NDArray[_Scalar]) -> NDArray[_Scalar]:
         """Reduce one value for each member to one for each match, as ``function.reduceat``."""
-        reduced: NDArray[_Scalar] = (
-            function.reduceat(values, self.first[:-1]) if len(values) else values
-        )
-        return reduced
+        return np.asarray(function.reduceat(values, self.first[:-1]) if len(values) else values)
 
     def place(self, member: int) -> tuple[RankPart, int]:
         """Return the part of a member, and the index of its operation there."""
         return self.parts[self.part_index[member]], int(self.operation_index[member])
 
     def wait_of_operations(self, part_index: int) -> Int64Array:
-        """Find how long the kernel of each operation of a rank waited.
-
-        Returns:
-            int64[c], ns; ABSENT without a match.
-        """
+        """int64[c], ns, how long the kernel of each operation of a rank waited, or ABSENT."""
         part, members = self.parts[part_index], self.of_part[part_index]
         kernel_index = part.kernel_index
         wait_ns = np.full(len(part), ABSENT, dtype=np.int64)
@@ -128,9 +115,7 @@ class Members(Arrays):
 def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> Members:
     """Put matched operations on the job's clock, and split their time into wait and transfer.
 
-    Clocks agree only to within their residuals, and so do the waits. They are given as measured,
-    but a rank is late only if it came later than another by more than the two clocks' residuals.
-
+    A rank is late only if it came later than another by more than the residuals of their clocks.
     The slow reference model is ``tests/reference/waits.py``.
     """
     first, match_index = matches.first, matches.match_index
@@ -143,12 +128,11 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         arrival_ns[own] = clocks.job_ns_of(part_index, start_ns[own])
         error_ns[own] = clock.residual_ns or 0
     by_arrival = np.lexsort((arrival_ns, match_index))
-    last, earliest, before = (
-        by_arrival[first[1:] - 1],
-        by_arrival[first[:-1]],
-        by_arrival[first[1:] - 2],
-    )
-    kernel_index = _kernel_index(parts, matches)
+    earliest, last = by_arrival[first[:-1]], by_arrival[first[1:] - 1]
+    late_ns = arrival_ns[last] - arrival_ns[by_arrival[first[1:] - 2]]
+    kernel_id = matches.member_values([part.kernel_id for part in parts])
+    kernels = matches.part_index.astype(np.int64) * (kernel_id.max(initial=0) + 1) + kernel_id
+    kernel_index = np.unique(kernels, return_inverse=True)[1]
     awaited_member = _awaited_member(
         first, match_index, operation, kernel_index, arrival_ns, length_ns
     )
@@ -169,16 +153,9 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
         error_ns=error_ns,
         last_member=np.where(is_late, last, ABSENT),
         last_arrival_ns=arrival_ns[last],
-        margin_ns=np.where(is_late, arrival_ns[last] - arrival_ns[before], 0),
+        margin_ns=np.where(is_late, late_ns, 0),
         of_part=of_part,
     )
-
-
-def _kernel_index(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.intp]:
-    kernel_id = matches.member_values([part.kernel_id for part in parts])
-    kernels = matches.part_index.astype(np.int64) * (kernel_id.max(initial=0) + 1) + kernel_id
-    kernel_index: NDArray[np.intp] = np.unique(kernels, return_inverse=True)[1]
-    return kernel_index
 
 
 def _awaited_member(
@@ -200,10 +177,8 @@ def _awaited_member(
     for early in np.flatnonzero(is_early).tolist():
         begin = first[match_index[early]]
         arrivals_ns = arrival_ns[begin : first[match_index[early] + 1]]
-        awaited[early] = (
-            begin
-            + np.where(arrivals_ns <= end_ns[early], arrivals_ns, np.iinfo(np.int64).min).argmax()
-        )
+        in_time_ns = np.where(arrivals_ns <= end_ns[early], arrivals_ns, np.iinfo(np.int64).min)
+        awaited[early] = begin + in_time_ns.argmax()
     # A kernel of several operations waits for the last of all their peers.
     by_kernel = np.lexsort((-awaited, arrival_ns[awaited], kernel_index))
     of_kernel = np.empty(len(awaited), dtype=np.int64)
@@ -254,7 +229,7 @@ def rank_times(
 ) -> RankTimes:
     """Split each step of a rank into compute, wait, transfer, copies and idle.
 
-    `wait_ns` is how long the kernel of each operation waited, as of `Members.wait_of_operations`.
+    `wait_ns` is as of `Members.wait_of_operations`.
     """
     exposed = union(part.exposed_start_ns, part.exposed_end_ns)
     # Beside a transfer of another kernel, too: the rank gets on when both are over.
@@ -273,15 +248,14 @@ def rank_times(
     of_step = {number: times for number, *times in zip(*(x.tolist() for x in columns), strict=True)}
     steps = []
     for window in windows:
-        number = window.step
-        if number is None:
+        if window.step is None:
             continue
-        start_ns, end_ns, waited_ns, unmatched_ns = of_step[number]
+        start_ns, end_ns, waited_ns, unmatched_ns = of_step[window.step]
         [device] = [x for x in window.devices if x.device == part.device]
         exposed_ns = device.exposed_comm_ns
         steps.append(
             RankStep(
-                step=number,
+                step=window.step,
                 start_ns=start_ns,
                 end_ns=end_ns,
                 compute_ns=device.compute_ns,

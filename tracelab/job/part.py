@@ -1,8 +1,6 @@
 """Part of a job that one rank's file gives: small columns in place of its events.
 
-Each file is analyzed alone, in whichever process. Of its events only this travels on: when its
-communication ran, where in the program it was called, how the rank spent the time before it, and
-what its activities waited for.
+Each file is analyzed alone, in whichever process; only this travels on.
 """
 
 from __future__ import annotations
@@ -39,10 +37,7 @@ _Value = TypeVar("_Value")
 
 
 class Work(IntEnum):
-    """Sorts of work of the device that decides: each moment counts for the first that applies.
-
-    What does not overlap with what stands before it here, then idle by its `Cause`.
-    """
+    """Sorts of work of the device that decides: each moment counts for the first that applies."""
 
     COMPUTE = 0
     COMM = 1
@@ -61,7 +56,7 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
-# Call sites are looked up for the longest kernels.
+# The longest, whose call sites are looked up.
 _MAX_LOCATED_KERNELS = 5_000
 _SHOWN = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 _NEVER = union([], [])
@@ -74,7 +69,6 @@ class Culprit(Record):
     Attributes:
         work: the sort of idle.
         call: the event's name as it is shown.
-        site: where in the program it is.
     """
 
     work: Work
@@ -103,7 +97,6 @@ class RankProgram(Arrays):
     """The steady steps of one rank as they are replayed.
 
     Attributes:
-        program: them.
         steps: their numbers.
         step_ns: ns, their measured mean length.
         basis: whether that is with the profiler or without it, as of `SteadyMetrics`.
@@ -147,18 +140,17 @@ class RankPart(Arrays):
         in_bytes, out_bytes: int64[c], what goes in and comes out on this rank, ABSENT if unknown.
         step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
         site_index: int32[c], into `sites`.
-        exposed_index: int64[e], into the operations, of each piece of exposed communication of the
-            device that decides; of operations that share a kernel the first.
-        exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
-        exposed_blocker: int8[e], the `OverlapBlocker`, why none did.
+        exposed_index: int64[e], into the operations, of each piece of communication of the device
+            with no compute beside it; of operations that share a kernel the first.
+        exposed_start_ns, exposed_end_ns: int64[e], ns.
+        exposed_blocker: int8[e], the `OverlapBlocker`.
         work: by `Work`, when the device did it; no two overlap.
         culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
         ways: the ways back from its operations and its steps; None without operations or launches.
-        program: its steady steps as they are replayed, or why they are not; None if
-            not requested.
+        program: its steady steps, or why they are not replayed; None if not requested.
         is_rank_known: the number is its rank, not its file's place among the files.
         first_ns, last_ns: ns, the start and end of all that is measured.
         shown: when the device did each kind of work, compute by its phase where that is known,
@@ -209,8 +201,7 @@ class RankPart(Arrays):
     @property
     def kernel_index(self) -> NDArray[np.intp]:
         """intp[c], the kernel of each operation, among those of all operations."""
-        kernel_index: NDArray[np.intp] = np.unique(self.kernel_id, return_inverse=True)[1]
-        return kernel_index
+        return np.asarray(np.unique(self.kernel_id, return_inverse=True)[1])
 
     @property
     def is_shared(self) -> NDArray[np.bool_]:
@@ -229,10 +220,7 @@ class RankPart(Arrays):
         return np.asarray((sends & receives)[kernel_index])
 
     def work_before(self, times_ns: Int64Array) -> Int64Array:
-        """int64[times, len(Work)], ns, how much of each sort of work the device had done by then.
-
-        The differences between two times add up to the time between them.
-        """
+        """int64[times, len(Work)], ns, of each sort of work that the device had done by then."""
         first_ns = np.zeros_like(times_ns)
         return np.stack([measure_within(time, first_ns, times_ns) for time in self.work], axis=1)
 
@@ -252,7 +240,7 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    Its work is checked against ``tests/reference/ticks.py``.
+    The slow reference model of its work is ``tests/reference/ticks.py``.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])
@@ -262,13 +250,12 @@ def rank_part(
         graph, bubbles, idle_culprits, lines, device, start_ns
     )
     exposed_index, piece_index = _exposed_pieces(timeline, row, exposed, device)
-    trace = timeline.trace
+    trace, whole = timeline.trace, timeline.windows[0]
     name_index, kernel_name_index = np.unique(
         trace.name_index[timeline.event_id[row]], return_inverse=True
     )
     work_sites, work_site_ns = _work_sites(timeline, device, lines)
-    steps = _part_steps(graph, windows)
-    whole = timeline.windows[0]
+    has_messages = (collectives.peer_rank != ABSENT).any()
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -279,7 +266,7 @@ def rank_part(
         culprits=culprits,
         kernel_names=tuple(trace.strings[index] for index in name_index.tolist()),
         work_sites=work_sites,
-        steps=steps,
+        steps=_part_steps(graph, windows),
         work_site_ns=work_site_ns,
         start_ns=start_ns,
         end_ns=end_ns,
@@ -300,11 +287,7 @@ def rank_part(
         work=_times_of_work(timeline, bubbles, device),
         culprit_index=culprit_index,
         culprit_ns=culprit_ns,
-        passes=(
-            find_passes(graph, phases, row, device)
-            if (collectives.peer_rank != ABSENT).any()
-            else NO_PASSES
-        ),
+        passes=find_passes(graph, phases, row, device) if has_messages else NO_PASSES,
         ways=path_part(graph, row, lines),
         program=_rank_program(baseline, changes),
         first_ns=whole.start_ns,
@@ -316,7 +299,6 @@ def rank_part(
 def _work_sites(
     timeline: Timeline, device: int, lines: SourceLines
 ) -> tuple[tuple[CallSite, ...], Int64Array]:
-    """The call sites of a device's compute in the middle steady step, and its time at each, ns."""
     is_chosen = timeline.select(device=device, kind=Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     if timeline.steady is not None:
         indices = timeline.steady.indices
@@ -339,17 +321,15 @@ def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
         is_steady = number == windows[0].step
     known, _ = known_steps(timeline.step_pattern)
     names = [timeline.trace.name_of(step.event_id) for step in steps if known and known.phases]
-    return PartSteps(
-        number=number,
-        start_ns=np.array([window.start_ns for window in timeline.windows[1:]], dtype=np.int64),
-        end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
-        is_steady=is_steady,
-        batch=tuple(f"{known.phase_of(x)} {known.sequences_of(x)}" for x in names if known),
+    batch = tuple(f"{known.phase_of(x)} {known.sequences_of(x)}" for x in names if known)
+    start_ns, end_ns = (
+        np.array([getattr(window, name) for window in timeline.windows[1:]], dtype=np.int64)
+        for name in ("start_ns", "end_ns")
     )
+    return PartSteps(number, start_ns, end_ns, is_steady, batch)
 
 
 def _times_of_work(timeline: Timeline, bubbles: Bubbles, device: int) -> tuple[Intervals, ...]:
-    """Find when a device did each sort of work; no two overlap."""
     times, earlier = [_NEVER] * len(Work), _NEVER
     for kind, work in _WORK_OF_KIND.items():
         busy = timeline.busy(timeline.select(device=device, kind=kind))
@@ -362,7 +342,6 @@ def _times_of_work(timeline: Timeline, bubbles: Bubbles, device: int) -> tuple[I
 
 
 def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, Intervals]:
-    """Find when a device did each kind of work."""
     is_here, launch_id = timeline.device_number == device, timeline.launch_id
     is_compute = is_here & (timeline.kind == Kind.COMPUTE)
     launched = np.flatnonzero(is_compute & (launch_id != ABSENT))
@@ -379,10 +358,8 @@ def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, In
 def _exposed_pieces(
     timeline: Timeline, row: NDArray[np.intp], exposed: Exposed, device: int
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The pieces of a device's exposed time that are of an operation: its index and theirs.
-
-    Operations that share a kernel stand one after the other; the first has its pieces.
-    """
+    """Find the pieces of a device's exposed time that are of an operation: its index and theirs."""
+    # Operations that share a kernel stand one after the other; the first has its pieces.
     operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)
     operation_index[row[::-1]] = np.arange(len(row))[::-1]
     is_operation = operation_index[exposed.row] != ABSENT
@@ -398,12 +375,7 @@ def _culprits(
     device: int,
     start_ns: Int64Array,
 ) -> tuple[tuple[Culprit, ...], NDArray[np.int32], Int64Array]:
-    """Find what kept a device idle longest before each operation, since the last started.
-
-    Returns:
-        the culprits; int32[c] each operation's among them, ABSENT for none; int64[c], ns, for how
-        long.
-    """
+    """Find the culprits of idle; int32[c], that before each operation, or ABSENT; int64[c], ns."""
     timeline = graph.host.timeline
     index, culprit_ns = np.full(len(start_ns), ABSENT, np.int32), np.zeros(len(start_ns), np.int64)
     of_operation = np.searchsorted(start_ns, bubbles.end_ns)
@@ -446,7 +418,6 @@ def _numbered(values: Iterable[_Value]) -> tuple[tuple[_Value, ...], NDArray[np.
 
 
 def _rank_program(baseline: Baseline, changes: Mapping[str, Edited]) -> RankProgram | str | None:
-    """A rank's program, or the reason it has no program; None if not requested."""
     program, step_ns = baseline.program, baseline.step_ns
     if program is None or step_ns is None:
         return baseline.not_replayed

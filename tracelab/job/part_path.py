@@ -1,8 +1,7 @@
 """Ways back through one rank, for the job's critical path: what its work waited for.
 
-The job's path is walked when all ranks are compared, and by then the events are gone. So each file
-gives its recorded program as a tree: each call and activity leads back to the one that it waited
-for, of several to the one that ended last.
+That is walked when the events are gone. So each file gives its recorded program as a tree: each
+call and activity leads back to the one that it waited for, of several to that which ended last.
 """
 
 from __future__ import annotations
@@ -30,12 +29,7 @@ _SAMPLE_NS, _MAX_SAMPLES = 10_000, 1 << 16
 
 
 class PathPlace(Record):
-    """Something that a path can be spent on.
-
-    Attributes:
-        name: of the activity or call that ran, or of what the host was in.
-        site: where in the program that is, or was launched; of several the longest.
-    """
+    """Something that a path can be spent on; its site is of several the longest."""
 
     name: str
     site: CallSite
@@ -53,9 +47,9 @@ class PathPart(Arrays):
         kind: int8[k], a `PathKind`.
         since_ns: int64[k], ns, when each stretch began.
         following: int32[k], the stretch to go on with, ABSENT at the beginning of the recording.
-        operation_stretch: int32[c], of each operation its kernel; the same for those of one kernel.
-        end_stretch: int32[s + 1], what led up to the end of each step, and to that of the trace.
-        end_ns: int64[s + 1], ns, these ends.
+        operation_stretch: int32[c], of each operation its kernel.
+        end_stretch, end_ns: int32[s + 1] and int64[s + 1], what led up to the end of each step, and
+            to that of the trace, and when.
         first_ns: ns, when the recording began.
     """
 
@@ -73,10 +67,7 @@ class PathPart(Arrays):
 def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPart | None:
     """Gather what the job's critical path needs of a file, by the rows of its communication.
 
-    The slow reference model is ``tests/reference/job_path.py``, of the path itself.
-
-    Returns:
-        None if no other rank waits for it, or it has no calls that launch its work.
+    None if no other rank waits for it, or it has no calls that launch its work.
     """
     timeline = graph.host.timeline
     if not len(row) or not (timeline.launch_id != ABSENT).any():
@@ -157,7 +148,6 @@ def _leading_up(following: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[
 def _used(
     places: tuple[PathPlace | None, ...], place_index: NDArray[np.int32]
 ) -> tuple[tuple[PathPlace | None, ...], NDArray[np.int32]]:
-    """Leave out the places, but the last one, that no stretch is spent on."""
     used = np.unique(place_index[place_index != ABSENT])
     number = np.full(len(places), ABSENT, dtype=np.int32)
     number[used] = np.arange(len(used))
@@ -175,10 +165,7 @@ def _last_sources(program: Program) -> NDArray[np.intp]:
 def _before_ends(
     program: Program, end_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> NDArray[np.intp]:
-    """intp[s], what led up to ends of windows: an activity that ends there, or else the host.
-
-    That is a call of the end's thread; ABSENT for any thread.
-    """
+    """intp[s], what led up to ends: an activity that ends there, else a call of the thread."""
     before, is_host = [], program.row == ABSENT
     for now_ns, thread in zip(end_ns.tolist(), thread_index.tolist(), strict=True):
         leads_up = is_host & ((program.thread_index == thread) | (thread == ABSENT))
@@ -209,11 +196,7 @@ def _kinds_before(graph: Graph, program: Program, before: NDArray[np.intp]) -> N
 def _sample_host(
     graph: Graph, since_ns: Int64Array, until_ns: Int64Array, thread_index: NDArray[np.int32]
 ) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
-    """Find the operators and functions that threads were in during h stretches.
-
-    Returns:
-        intp[p], the stretch of each piece; int64[p], ns, when it began; int64[p], its event.
-    """
+    """Find what threads were in: intp[p], the stretch of each piece, its begin, and its event."""
     trace, length_ns = graph.host.timeline.trace, np.maximum(until_ns - since_ns, 0)
     count = 1 + length_ns // max(_SAMPLE_NS, int(length_ns.sum()) // _MAX_SAMPLES)
     stretch, number = expand_ranges(np.zeros_like(count), count)
@@ -233,7 +216,6 @@ def _sample_host(
 def _places(
     timeline: Timeline, event_id: Int64Array, length_ns: Int64Array, lines: SourceLines
 ) -> tuple[tuple[PathPlace | None, ...], NDArray[np.int32]]:
-    """Find the places of events, and the index of each among them, as of `PathPart`."""
     trace = timeline.trace
     index = np.full(len(event_id), ABSENT, dtype=np.int32)
     known = event_id != ABSENT

@@ -1,9 +1,8 @@
 """The critical path of a job: the chain of work, from rank to rank, that decided how long it took.
 
-It walks back from the latest end of the last steady step. On a rank it follows the critical path of
-that rank's file. A communication kernel that had to wait for another rank counts from the moment on
-at which that rank had arrived, and before that moment the path goes on there: with what made that
-rank arrive so late. The parts tile the window to the nanosecond.
+It walks back from the latest end of the last steady step, on a rank along the critical path of its
+file. A communication kernel that waited for another rank counts from when that rank had arrived;
+before that the path goes on there. The parts tile the window to the nanosecond.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tracelab.model.collectives import Operation
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
-# The largest ones. The others are summed up by rank and kind.
+# The largest; the others are summed up by rank and kind.
 _MAX_SEGMENTS = 200
 _Key = tuple[int, PathKind, PathPlace | None]  # part index, kind, what; None for others
 _SIGNED = constrained(minimum=-(2**63))
@@ -107,12 +106,9 @@ class JobPath(Record):
 
 
 def find_job_path(members: Members) -> JobPath | None:
-    """Walk back through a job.
+    """Walk back through a job; None where the ranks have no operation in common.
 
     The slow reference model is ``tests/reference/job_path.py``.
-
-    Returns:
-        the path; None where the ranks have no operation in common.
     """
     parts = members.parts
     ways = [part.ways for part in parts if part.ways is not None]
@@ -127,11 +123,7 @@ def find_job_path(members: Members) -> JobPath | None:
 def _window(
     members: Members, ways: Sequence[PathPart]
 ) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """Find the steps that are steady on all ranks, when all have begun the first, and their ends.
-
-    Returns:
-        their numbers; ns on the job's clock; the index of each rank's last one among its ends.
-    """
+    """Return the steps of all ranks, when all have begun, ns, and the indices of their ends."""
     parts, numbers = members.parts, members.steady_numbers
     starts_ns, ends = [], []
     for part_index, (part, of_part) in enumerate(zip(parts, ways, strict=True)):
@@ -174,7 +166,6 @@ class _Walk:
         self.spent: dict[_Key, list[int]] = defaultdict(lambda: [0, 0])
 
     def back_from(self, ends: Sequence[int]) -> None:
-        """Walk back from the last of some ends of windows, one of each rank."""
         ends_ns = [
             self._job_ns(index, one.end_ns[end])
             for index, (one, end) in enumerate(zip(self._ways, ends, strict=True))
@@ -250,7 +241,6 @@ def operation_place(part: RankPart, operation_index: int) -> PathPlace:
 
 
 def _reported(parts: Sequence[RankPart], steps: tuple[int, ...], walk: _Walk) -> JobPath:
-    """Describe a walk as it is reported."""
     ranks = [part.rank for part in parts]
     by_rank = [dict.fromkeys(PathKind, 0) for _ in parts]
     for (part_index, kind, _), (_, length_ns) in walk.spent.items():
@@ -276,7 +266,6 @@ def _reported(parts: Sequence[RankPart], steps: tuple[int, ...], walk: _Walk) ->
 
 
 def _segments(ranks: Sequence[int], spent: Mapping[_Key, Sequence[int]]) -> tuple[PathSegment, ...]:
-    """The largest by rank, kind and place, and all others by rank and kind; the largest first."""
     named = sorted((key for key in spent if key[2] is not None), key=lambda key: -spent[key][1])
     sums: dict[_Key, list[int]] = {key: list(spent[key]) for key in named[:_MAX_SEGMENTS]}
     for key in spent.keys() - sums.keys():

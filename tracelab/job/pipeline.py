@@ -1,15 +1,13 @@
 """Pipelines: their schedule, how long their stages had nothing to compute, and why.
 
-A schedule lasts from the first compute of any stage in a step to the last, on the job's clock; the
-optimizer is no part of it. A stage's bubble is the share of it in which that stage computed nothing
-of its passes. Where p stages take equally long for each of m microbatches, messages take no time
-and no host is late, it is ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section
-2.3) and with 1F1B, which needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473,
-section 2.2.1).
+A schedule lasts from the first compute of any stage in a step to the last, on the job's clock,
+without the optimizer. A stage's bubble is the share of it in which that stage computed nothing of
+its passes. Where p stages take equally long for each of m microbatches, messages take no time and
+no host is late, it is ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3)
+and with 1F1B (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1).
 
-The path through a schedule walks back from its end: where a stage computed, was idle or received
-data, it stays on that stage; where the stage waited for a neighbor, it goes on at the neighbor. It
-passes through all that has to become shorter for the schedule to become shorter.
+The path through a schedule walks back from its end: where a stage waited for a neighbor, it goes on
+at the neighbor. All on it has to become shorter for the schedule to become shorter.
 """
 
 from __future__ import annotations
@@ -99,11 +97,7 @@ class StageMetrics(Record):
 
 
 # Those that are added up over the schedules, in order.
-_TIMES = [
-    name
-    for name in StageMetrics.__dataclass_fields__
-    if name.endswith("_ns") and "microbatch" not in name
-]
+_TIMES = [x for x in StageMetrics.__struct_fields__ if x[-3:] == "_ns" and "microbatch" not in x]
 
 
 class BubbleParts(Record):
@@ -229,7 +223,6 @@ def theory_bubble(stages: int, microbatches: int | None) -> float | None:
 def _measure(
     lines: Mapping[int, _Line], chain: Chain, pipeline: int
 ) -> tuple[int, list[StageMetrics]]:
-    """Measure how long the schedules of one pipeline took, ns, and its stages."""
     length_ns = 0
     rows = np.zeros((len(chain.ranks), len(_TIMES)), dtype=np.int64)
     of_chain = {rank: lines[rank] for rank in chain.ranks}
@@ -267,10 +260,7 @@ def _measure(
 
 
 def _passes(line: _Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
-    """Find when the passes of a rank began and ended in a step, ns on the job's clock.
-
-    What a later stage computes before its first activation has arrived is not of the schedule.
-    """
+    # What a later stage computes before its first activation has arrived is not of the schedule.
     [index] = np.flatnonzero(line.part.steps.number == step)
     start_ns, end_ns = line.passes_ns[index].tolist()
     if stage == 0:
@@ -282,36 +272,25 @@ def _passes(line: _Line, step: int, messages: Sequence[Message], stage: int) -> 
 def _stage_times(
     line: _Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
 ) -> tuple[int, ...]:
-    """The first 13 of `_TIMES` of a stage in one schedule, ns."""
     piece_ns = line.piece_start_ns, line.piece_wait_ns, line.piece_end_ns
     start_ns, waited_ns, end_ns = (np.clip(times_ns, *passes) for times_ns in piece_ns)
     wait_ns, transfer_ns = int((waited_ns - start_ns).sum()), int((end_ns - waited_ns).sum())
     [compute_ns] = _computed_within(line, passes, passes).tolist()
     host_ns = measure(clip(line.host_idle, *passes))
     other_ns = passes[1] - passes[0] - compute_ns - wait_ns - transfer_ns - host_ns
+    outside_ns = passes[0] - schedule[0], schedule[1] - passes[1]
     moments_ns = np.maximum.accumulate(np.clip((schedule[0], *bounds, schedule[1]), *schedule))
     spans_ns = np.diff(moments_ns)
     bubbles_ns = spans_ns - _computed_within(line, passes, moments_ns)
-    return (
-        compute_ns,
-        wait_ns,
-        transfer_ns,
-        host_ns,
-        other_ns,
-        passes[0] - schedule[0],
-        schedule[1] - passes[1],
-        *spans_ns.tolist(),
-        *bubbles_ns.tolist(),
-    )
+    inside_ns = compute_ns, wait_ns, transfer_ns, host_ns, other_ns
+    return *inside_ns, *outside_ns, *spans_ns.tolist(), *bubbles_ns.tolist()
 
 
 def _bounds(
     line: _Line, messages: Sequence[Message], passes: tuple[int, int], stage: int, stages: int
 ) -> tuple[int, int]:
-    """Find when the first backward pass of a stage and its last forward pass could begin, ns.
-
-    Only messages tell: where none arrives for a pass, it has begun by the time of its send.
-    """
+    """Find when the first backward pass of a stage and its last forward pass could begin, ns."""
+    # Only messages tell: where none arrives for a pass, it has begun by the time of its send.
     sends = stage == stages - 1
     backward = [x.operation_index for x in messages if not x.is_forward and x.is_send == sends]
     if not backward:
@@ -324,11 +303,8 @@ def _bounds(
 
 
 def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
-    """Measure how long the host took to launch a microbatch, ns, waiting left out.
-
-    From a stage's first message to its last it launches all of them; the first stage, which sends
-    before it receives, all but one.
-    """
+    # From a stage's first message to its last it launches all of them; the first stage, which sends
+    # before it receives, all but one.
     assert chain.order.microbatches is not None
     count = chain.order.microbatches - (stage == 0)
     total_ns = 0
@@ -342,7 +318,6 @@ def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
 
 
 def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
-    """Event ids of the kernels of a stage's messages that were exposed longest."""
     counted = [x.operation_index for messages in chain.messages for x in messages[stage]]
     is_message = np.isin(part.exposed_index, counted)
     length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_message]
@@ -353,7 +328,6 @@ def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
 def _bubbles(
     per_stage: Sequence[StageMetrics], stages: int, schedule_ns: int, theory: float
 ) -> tuple[float, BubbleParts]:
-    """Return the measured bubble, and what it consists of."""
     total_ns = stages * schedule_ns
     compute_ns = sum(stage.compute_ns for stage in per_stage)
     left_ns = total_ns - compute_ns
@@ -375,14 +349,13 @@ def _bubbles(
 
 
 class _Line(Arrays):
-    """One rank on the job's clock; e pieces of messages that were exposed.
+    """One rank on the job's clock; e pieces of messages that were exposed, in order and disjoint.
 
     Attributes:
         part: the rank's file, whose own times are by its own clock.
         compute, host_idle: when the GPU computed, and was idle because of the host.
-        piece_start_ns, piece_end_ns: int64[e], ascending and disjoint, when it sent or received and
-            did not compute.
-        piece_wait_ns: int64[e], until when it waited for the neighbor in it, from its start on.
+        piece_start_ns, piece_end_ns, piece_wait_ns: int64[e]; the rank waited for its neighbor from
+            the start on.
         neighbor: int64[e], the rank that it waited for; ABSENT where it waited for none.
         passes_ns: int64[s, 2], the start and end of the passes of each step of the part.
         operations_ns: int64[c, 2], the start and end of each of its operations.
@@ -400,10 +373,12 @@ class _Line(Arrays):
 
 
 def _line_of(members: Members, part_index: int) -> _Line:
-    """Put one rank of a job on the job's clock."""
 
     def job_times(times_ns: Int64Array) -> Int64Array:
         return members.clocks.job_ns_of(part_index, times_ns)
+
+    def job_union(time: Intervals) -> Intervals:
+        return union(job_times(time.starts), job_times(time.ends))
 
     part = members.parts[part_index]
     piece = np.flatnonzero(part.peer_rank[part.exposed_index] != ABSENT)
@@ -413,10 +388,8 @@ def _line_of(members: Members, part_index: int) -> _Line:
     host_idle = reduce(join, (part.work[work] for work in _OF_HOST))
     return _Line(
         part=part,
-        **{
-            name: union(job_times(time.starts), job_times(time.ends))
-            for name, time in (("compute", part.work[Work.COMPUTE]), ("host_idle", host_idle))
-        },
+        compute=job_union(part.work[Work.COMPUTE]),
+        host_idle=job_union(host_idle),
         piece_start_ns=job_times(start_ns),
         piece_end_ns=job_times(end_ns),
         piece_wait_ns=job_times(np.clip(waited_ns, start_ns, end_ns)),
@@ -432,8 +405,7 @@ def _walk_back(
     """Walk back through one schedule, from the latest end of the passes of a rank.
 
     Returns:
-        rank to its part of the path without compute, ns: messages that moved while it did not
-        compute, idle because of its host, and anything else.
+        by rank its part of the path without compute, ns: messages, idle because of its host, else.
     """
     spent = {rank: np.zeros(3, dtype=np.int64) for rank in passes}
     rank = max(passes, key=lambda rank: passes[rank][1])

@@ -1,7 +1,6 @@
 """The forward and backward passes of one rank: when they ran, and what each send came after.
 
-A pipeline's schedule ends where its backward passes end: the optimizer is no part of it. Only jobs
-that send and receive need this.
+Only jobs that send and receive need this; the optimizer is no part of a pipeline's schedule.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ class Passes(Arrays):
     Attributes:
         start_ns, end_ns: int64[s], ns, from the first kernel of a step's forward and backward
             passes to the end of the last one, on the device that decides; ABSENT without any.
-        launched_ns: int64[c], ns, when the host launched the operation; ABSENT where the file does
-            not say.
+        launched_ns: int64[c], ns, when the host launched the operation, or ABSENT.
         waited_ns: int64[c], ns, how long the launching thread had been blocked, in a data loader or
-            in the profiler by then: the difference of two of them is not the program's own time.
+            in the profiler by then.
         computes: int64[c], how many compute kernels had been launched by then.
         phase: int8[c], the `Phase` in which the last of them was launched.
     """
@@ -43,51 +41,32 @@ class Passes(Arrays):
 
 
 _NONE = np.zeros(0, dtype=np.int64)
-NO_PASSES = Passes(
-    start_ns=_NONE,
-    end_ns=_NONE,
-    launched_ns=_NONE,
-    waited_ns=_NONE,
-    computes=_NONE,
-    phase=_NONE.astype(np.int8),
-)
+NO_PASSES = Passes(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(np.int8))
 
 
 def find_passes(graph: Graph, phases: Phases, row: NDArray[np.intp], device: int) -> Passes:
     """Find the passes of every step, and what the host had done by each communication operation."""
     timeline = graph.host.timeline
-    trace = timeline.trace
-    computes = np.flatnonzero(
-        (timeline.kind == Kind.COMPUTE)
-        & (timeline.device_number == device)
-        & (timeline.launch_id != ABSENT)
-    )
-    computes = computes[np.argsort(trace.start_ns[timeline.launch_id[computes]], kind="stable")]
-    phase = phases.phases_of(timeline.launch_id[computes])
+    trace, launch_id = timeline.trace, timeline.launch_id
+    is_compute = timeline.select(device=device, kind=Kind.COMPUTE)
+    computes = np.flatnonzero(is_compute & (launch_id != ABSENT))
+    computes = computes[np.argsort(trace.start_ns[launch_id[computes]], kind="stable")]
+    phase = phases.phases_of(launch_id[computes])
     start_ns, end_ns = _spans(timeline, computes, phase)
 
-    launch_id = timeline.launch_id[row]
+    computes_ns, launch_id = trace.start_ns[launch_id[computes]], launch_id[row]
     is_launched = launch_id != ABSENT
     launched_ns = np.where(is_launched, trace.start_ns[launch_id], ABSENT)
-    count = np.searchsorted(trace.start_ns[timeline.launch_id[computes]], launched_ns)
+    count = np.searchsorted(computes_ns, launched_ns)
     phase_before = np.append(np.int8(Phase.UNKNOWN), phase)[np.where(is_launched, count, 0)]
-    return Passes(
-        start_ns=start_ns,
-        end_ns=end_ns,
-        launched_ns=launched_ns,
-        waited_ns=_waited_ns(graph, launch_id),
-        computes=np.where(is_launched, count, ABSENT),
-        phase=phase_before.astype(np.int8),
-    )
+    waited_ns, count = _waited_ns(graph, launch_id), np.where(is_launched, count, ABSENT)
+    return Passes(start_ns, end_ns, launched_ns, waited_ns, count, phase_before.astype(np.int8))
 
 
 def _spans(
     timeline: Timeline, computes: NDArray[np.intp], phase: NDArray[np.int8]
 ) -> tuple[Int64Array, Int64Array]:
-    """Find when the passes of each step began and ended on the GPU; twice int64[s].
-
-    Where no phase is known they are all that a step computes.
-    """
+    """int64[s] twice, ns, when the passes of each step began and ended, or all its compute."""
     start_ns, end_ns = np.full((2, len(timeline.steps)), ABSENT, dtype=np.int64)
     in_pass = np.isin(phase, (Phase.FORWARD, Phase.BACKWARD))
     for step_index, of_step in groups_of(timeline.step_index[computes]):

@@ -1,12 +1,11 @@
 """Ranks that are the stages of a pipeline, their order, and the schedule by which they work.
 
-Sends and receives tell it, in the order in which each rank launched them. Everybody but the first
-stage has to receive before it has anything to send. Activations go to the next stage and gradients
-come back.
+Sends and receives tell it, in the order in which each rank launched them. All but the first stage
+have to receive before they have anything to send.
 
-Where the last rank of several sends to the first, they have several chunks of the model each: the
-first rank sends v*m activations to the next with m microbatches and v chunks, the last one (v-1)*m
-to the first. Such a schedule is not measured. A ring that passes blocks around (context
+Where the last rank of several sends to the first, they have several chunks of the model each, and
+the schedule is not measured: with m microbatches and v chunks the first rank sends v*m activations
+to the next, the last one (v-1)*m to the first. A ring that passes blocks around (context
 parallelism) sends as many there as elsewhere, and is no pipeline.
 """
 
@@ -37,7 +36,7 @@ _NO_GRADIENTS = "no gradients are sent"
 _UNANSWERED = "not every activation is answered by a gradient"
 # A message that is smaller, compared with the largest, agrees on a shape: it is no activation.
 _MAX_SIZE_FACTOR = 100
-# The share of sends whose phase may contradict their direction.
+# Of sends whose phase contradicts their direction.
 _MAX_OUT_OF_PLACE_SHARE = 0.25
 
 
@@ -56,13 +55,9 @@ class Message(NamedTuple):
 
 
 class Order(Record):
-    """Order of the messages of a pipeline.
+    """Order of the messages of a pipeline: the microbatches of a step, the schedule that it shows.
 
-    Attributes:
-        stages: ranks in it.
-        microbatches: per step; None where the schedule is unknown.
-        schedule: what the order of sends and receives shows; "unknown" where it shows none.
-        why: what was seen instead, where the schedule is unknown.
+    With an unknown schedule, `why` tells what was seen instead.
     """
 
     stages: int
@@ -76,11 +71,9 @@ class Chain(Record):
 
     Attributes:
         ranks: by stage.
-        order: that of its messages.
         steps: the numbers of the steady steps that have this order, ascending.
         other_steps: how many steady steps have another.
-        messages: per step, per stage, the messages in the order of their launches; without those
-            of an unknown schedule.
+        messages: per step, per stage, in the order of their launches; none with an unknown order.
     """
 
     ranks: tuple[int, ...]
@@ -131,7 +124,6 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
 
 
 def _common_steps(parts: Iterable[RankPart]) -> list[int]:
-    """The numbers of the steps that are steady, and compute, in all of these files."""
     steady = [
         set(part.steps.number[part.steps.is_steady & (part.passes.start_ns != ABSENT)].tolist())
         for part in parts
@@ -147,14 +139,12 @@ def _select_messages(part: RankPart, step: int | None) -> NDArray[np.intp]:
     index = np.flatnonzero(is_chosen)
     size = np.maximum(part.in_bytes[index], part.out_bytes[index])
     index = index[(_MAX_SIZE_FACTOR * size >= size.max(initial=0)) | (size == ABSENT)]
-    by_launch: NDArray[np.intp] = index[np.argsort(part.passes.launched_ns[index], kind="stable")]
-    return by_launch
+    return np.asarray(index[np.argsort(part.passes.launched_ns[index], kind="stable")])
 
 
 def _components(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
 ) -> list[tuple[int, ...]]:
-    """The ranks that exchange messages in a step, directly or through others."""
     components: list[set[int]] = []
     for rank, index in chosen.items():
         if len(index):
@@ -201,18 +191,15 @@ def _look_at(
 
 
 def _unknown(ranks: Sequence[int], why: str) -> tuple[_Ranked, _OfStages]:
-    """Return what is known of a pipeline without a known schedule."""
     return (tuple(ranks), Order(len(ranks), None, UNKNOWN, why)), ()
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
-    """Return true if the first kernel of a rank's messages sends anything."""
     return len(_sends(part, index[part.kernel_id[index] == part.kernel_id[index[0]]])) > 0
 
 
 def _sends(part: RankPart, index: NDArray[np.intp]) -> NDArray[np.intp]:
-    sends: NDArray[np.intp] = index[part.operation[index] == Operation.SEND]
-    return sends
+    return np.asarray(index[part.operation[index] == Operation.SEND])
 
 
 def _order_stages(
@@ -221,7 +208,7 @@ def _order_stages(
     peers: Mapping[int, Set[int]],
     first: int,
 ) -> list[int]:
-    """The ranks from the first stage to the last; none where they are not in one line, or ring."""
+    """Order ranks from the first stage to the last; none where they are not in a line, or ring."""
     ranks, following = [first], int(part_of[first].peer_rank[chosen[first][0]])
     while following not in ranks:
         ranks.append(following)
@@ -233,7 +220,7 @@ def _order_stages(
 def _messages(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], ranks: Sequence[int]
 ) -> _OfStages:
-    """The messages of each stage; tensors of one microbatch are one.
+    """Find the messages of each stage; tensors of one microbatch are one.
 
     A rank computes between the sends of two microbatches. How many tensors it sends for each says
     how many its neighbor receives for each.
@@ -263,7 +250,6 @@ def _messages(
 def _phases_of_sends(
     part_of: Mapping[int, RankPart], ranks: Sequence[int], of_stages: _OfStages
 ) -> list[tuple[bool, int]]:
-    """Direction of each send, True if it is forward, and the phase of the compute before it."""
     return [
         (message.is_forward, int(part_of[rank].passes.phase[message.operation_index]))
         for rank, messages in zip(ranks, of_stages, strict=True)
@@ -273,10 +259,8 @@ def _phases_of_sends(
 
 
 def _find_schedule(of_stages: _OfStages, phases_of_sends: list[tuple[bool, int]]) -> str | None:
-    """Name the schedule, or say why it is not known; None if the ranks are no pipeline.
-
-    Two ranks may also send one another single messages, or take turns.
-    """
+    """Name the schedule, or say why it is not known; None if the ranks are no pipeline."""
+    # Two ranks may also send one another single messages, or take turns.
     words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
     forward, backward, received, answered = (
         [sum((x.is_send, x.is_forward) == kind for x in messages) for messages in of_stages]
@@ -321,7 +305,7 @@ def _word(messages: Sequence[Message], stage: int, stages: int) -> list[bool]:
 
 
 def _most_in_flight(word: Sequence[bool]) -> int:
-    """The most microbatches that had gone forward and not yet back.
+    """Count the most microbatches that had gone forward and not yet back.
 
     >>> _most_in_flight([True, True, False, True, False, False])
     2

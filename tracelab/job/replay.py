@@ -1,11 +1,9 @@
 """The replay of a job: all ranks together, and what its step takes when some of them change.
 
-How long a rank waits for the others follows from the replay. So does how much less the others wait
-once it is faster, and that nothing is saved where another rank decides.
-
-Ranks do the same between the same collectives. So their work is compared, and made alike, stretch
-by stretch: what the host launched from one of them to the next, and how long it took to do so.
-Where ranks meet in pairs only, as the stages of a pipeline do, a stretch is the whole.
+How long a rank waits for the others follows from the replay: nothing is saved where another rank
+decides. Ranks do the same between the same collectives, so their work is compared, and made alike,
+stretch by stretch: what the host launched from one to the next. Where ranks meet in pairs only, as
+the stages of a pipeline do, a stretch is the whole.
 """
 
 from __future__ import annotations
@@ -15,10 +13,9 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
+from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, measure_within, union
 from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.lateness import MoreWork
@@ -38,17 +35,19 @@ MAX_RANKS = 16
 TOO_MANY_RANKS = (
     f"A job of more than {MAX_RANKS} ranks is not replayed. Analyze the files of fewer ranks."
 )
-# Of the measured step. An edited replay with a larger error predicts nothing.
+# Of the measured step.
 _MAX_ERROR_SHARE = 0.02
 
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
 # 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
 _SLOWED, _MAX_SLOWED_SHARE = 24 / 132, 0.28
-# How far the steps of jobs may be from their predictions at least: GPUs that wait less clock lower,
-# and the same products took up to 12 % longer.
+# GPUs that wait less clock lower: the same products took up to 12 % longer.
 _MARGIN = 0.08
 # A step may be cut.
 _MIN_MORE_CALLS_FACTOR = 1.02
+
+
+_NONE = read_only(np.zeros(0, dtype=np.int64))
 
 
 def _none() -> Int64Array:
@@ -90,8 +89,7 @@ class JobReplay(Arrays):
         stretches: the work of each.
         surplus_ns: of each rank that launches more than the others what its GPU computes too much
             in all steps, at its own speed, ns; else None.
-        slowed_ns: int64[n], ns, for how long each node of the joined program computed beside a
-            kernel of its rank that waited for other ranks.
+        slowed_ns: int64[n], ns that each node computed beside a kernel of its rank that waited.
         waited_ns: int64[r], ns, how long each rank waits in the replay.
     """
 
@@ -100,8 +98,8 @@ class JobReplay(Arrays):
     joined: Joined | None = None
     stretches: tuple[Stretches, ...] = ()
     surplus_ns: tuple[int | None, ...] = ()
-    slowed_ns: Int64Array = field(default_factory=_none)
-    waited_ns: Int64Array = field(default_factory=_none)
+    slowed_ns: Int64Array = _NONE
+    waited_ns: Int64Array = _NONE
 
 
 class Change(Record, eq=False):
@@ -110,8 +108,7 @@ class Change(Record, eq=False):
     Attributes:
         programs: what is predicted.
         low, high: the bounds that the change leaves open, the faster one first.
-        margin: how far the step of a program that was really changed may be from what is predicted,
-            as shares of it: shorter, longer.
+        margin: by which shares a step may be shorter and longer than predicted.
     """
 
     programs: Mapping[int, Program]
@@ -121,7 +118,7 @@ class Change(Record, eq=False):
 
     @property
     def all_programs(self) -> tuple[Mapping[int, Program], ...]:
-        """Return the programs that are replayed."""
+        """The prediction and its bounds."""
         return self.programs, self.low, self.high
 
 
@@ -169,7 +166,6 @@ def replay_job(members: Members, more_of: Sequence[MoreWork | None]) -> JobRepla
 
 
 def _common_steps(parts: Sequence[RankPart]) -> tuple[RankProgram, ...] | str:
-    """The programs of the steps that all ranks replay, or the reason they have no program."""
     ranks = []
     for part in parts:
         if not isinstance(part.program, RankProgram):
@@ -198,7 +194,6 @@ def _baseline(ranks: Sequence[RankProgram], replayed_ns: int) -> JobBaseline:
 
 
 def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
-    """The step of a job: without the profiler where it was timed on all ranks."""
     is_unprofiled = all(basis.is_unprofiled for basis in of_ranks)
     profiled_ns = max(basis.profiled_step_ns for basis in of_ranks)
     step_ns = max(basis.step_ns for basis in of_ranks) if is_unprofiled else profiled_ns
@@ -211,8 +206,7 @@ def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
 def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]:
     """Predict the job's step with each change; nothing if the job is not replayed.
 
-    Where a rank waits less with a change, its compute no longer shares the GPU with a kernel that
-    waits, and takes less: by how much is known within bounds.
+    Where a rank waits less, its compute no longer shares the GPU with a kernel that waits.
     """
     joined, step_ns, basis = job.joined, job.baseline.step_ns, job.baseline.printed
     if joined is None or step_ns is None or basis is None or not changes:
@@ -250,7 +244,7 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]
 
 
 def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[int, Program]:
-    """Programs of a job in which one rank works as the median rank does, where it works more.
+    """Let one rank work as the median rank does, where it works more.
 
     `programs` are edits of the ranks' programs, by their index.
     """
@@ -266,7 +260,7 @@ def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[
 
 
 def balanced(job: JobReplay, programs: Mapping[int, Program]) -> dict[int, Program]:
-    """Programs of a job in which all ranks do the mean of the GPU work; as of `leveled`."""
+    """Let all ranks do the mean of the GPU work; as of `leveled`."""
     assert job.joined is not None
     mean_ns = np.mean([own.gpu_ns for own in job.stretches], axis=0)
     return {
@@ -298,7 +292,6 @@ def _slowed_ns(members: Members, joined: Joined) -> Int64Array:
 
 
 def _waited_ns(joined: Joined, program: Program, time_ns: Int64Array) -> Int64Array:
-    """int64[r], ns, how long each rank waits for others in a replay."""
     waited_ns = []
     for nodes, ends, entries in zip(joined.meeting_nodes, joined.ends, joined.entries, strict=True):
         end = ends[nodes]
@@ -307,7 +300,7 @@ def _waited_ns(joined: Joined, program: Program, time_ns: Int64Array) -> Int64Ar
 
 
 def _freed(job: JobReplay, program: Program, waited_ns: Int64Array, slowed: float) -> Program:
-    """A changed program whose compute is as fast as it is beside kernels that wait less."""
+    """Let compute be as fast as it is beside kernels that wait less."""
     assert job.joined is not None
     less = 1 - np.clip(waited_ns / np.maximum(job.waited_ns, 1), 0, 1)
     of_rank = np.where(job.joined.rank_index == ABSENT, 0.0, less[job.joined.rank_index])
@@ -324,8 +317,8 @@ class Stretches(Arrays):
 
     Attributes:
         node_stretch: intp[n], of each node of its program; ABSENT of communication.
-        edge_stretch: intp[e], of edges that are the host's work and of those that are blocking
-            calls' waits, else ABSENT.
+        edge_stretch: intp[e], of edges that are the host's work or waits of blocking calls, else
+            ABSENT.
         gpu_ns: int64[s], ns, how long its activities take.
         host_ns: int64[s], ns, how long the host works between and in its calls.
         waits: int64[s], how many calls wait for the GPU.
@@ -339,7 +332,6 @@ class Stretches(Arrays):
 
 
 def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
-    """The work of one rank between the activities that meet others."""
     launched = np.sort(program.launch_node[meeting_nodes])
     is_comm = program.activity_kind == Kind.COMM
     is_activity = program.kind == NodeKind.ACTIVITY
@@ -350,13 +342,15 @@ def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
     is_wait = (program.via == Via.WAIT) & (program.latency_ns != NEVER)
     edge_stretch = np.where(is_host | is_wait, stretch[program.target], ABSENT)
     waiting = np.unique(program.target[is_wait])
+    count = len(launched) + 1
+    calls_ns = _sums(stretch, program.cost_ns, ~is_activity, count)
+    between_ns = _sums(stretch[program.target], program.latency_ns, is_host, count)
     return Stretches(
-        node_stretch=node_stretch,
-        edge_stretch=edge_stretch,
-        gpu_ns=_sums(stretch, program.cost_ns, is_activity & ~is_comm, len(launched) + 1),
-        host_ns=_sums(stretch, program.cost_ns, ~is_activity, len(launched) + 1)
-        + _sums(stretch[program.target], program.latency_ns, is_host, len(launched) + 1),
-        waits=np.bincount(stretch[waiting], minlength=len(launched) + 1).astype(np.int64),
+        node_stretch,
+        edge_stretch,
+        gpu_ns=_sums(stretch, program.cost_ns, is_activity & ~is_comm, count),
+        host_ns=calls_ns + between_ns,
+        waits=np.bincount(stretch[waiting], minlength=count).astype(np.int64),
     )
 
 
@@ -379,26 +373,23 @@ def _usual(stretches: Sequence[Stretches], rank: int) -> Mapping[str, Int64Array
 
 
 def _scaled(program: Program, own: Stretches, share: NDArray[np.float64]) -> Program:
-    """A program whose GPU work takes other times by stretch, as shares of its own."""
     is_work = (program.kind == NodeKind.ACTIVITY) & (own.node_stretch != ABSENT)
     cost_ns = np.rint(program.cost_ns * share[own.node_stretch]).astype(np.int64)
     return replace(program, cost_ns=np.where(is_work, cost_ns, program.cost_ns))
 
 
 def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
-    """A program whose host works no longer than so, by stretch.
+    """Let the host work no longer than so, by stretch: its longest pieces are shortened.
 
-    What is too much is taken off its longest pieces: ranks that run the same program differ by what
-    one of them does beside it.
+    Ranks that run the same program differ by what one of them does beside it.
     """
     call = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
     shared = len(own.edge_stretch)  # an edit may have added further ones
     edge = np.flatnonzero((program.via[:shared] == Via.HOST) & (own.edge_stretch != ABSENT))
     stretch = np.concatenate((own.node_stretch[call], own.edge_stretch[edge]))
     piece_ns = np.concatenate((program.cost_ns[call], program.latency_ns[edge]))
-    for index, pieces in groups_of(
-        np.where(own.host_ns[stretch] > most_ns[stretch], stretch, ABSENT)
-    ):
+    is_longer = own.host_ns[stretch] > most_ns[stretch]
+    for index, pieces in groups_of(np.where(is_longer, stretch, ABSENT)):
         piece_ns[pieces] = np.minimum(piece_ns[pieces], _cap_ns(piece_ns[pieces], most_ns[index]))
     cost_ns, latency_ns = program.cost_ns.copy(), program.latency_ns.copy()
     cost_ns[call], latency_ns[edge] = piece_ns[: len(call)], piece_ns[len(call) :]
@@ -420,7 +411,6 @@ def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
 
 
 def _remove_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
-    """A program whose host waits for the GPU no more often than is usual, by stretch."""
     latency_ns = program.latency_ns.copy()
     is_wait = (program.via[: len(own.edge_stretch)] == Via.WAIT) & (own.edge_stretch != ABSENT)
     for stretch, edges in groups_of(np.where(is_wait, own.edge_stretch, ABSENT)):

@@ -1,13 +1,11 @@
 """Stragglers: ranks that arrive late at collectives, step after step, while others are idle.
 
-What a rank's lateness costs another one is the exposed part of its waits: where compute runs during
-them, no rank loses anything. Only the part of a wait counts in which no third rank was missing: had
-this rank come in time, the next one would decide. The job gains what the rank gains that waits
-least, and no more than the late rank itself has too much: it has to do the rest in any case.
+A rank's lateness costs another one the exposed part of its waits, and of these only what no third
+rank was missing in: had this rank come in time, the next one would decide. The job gains what the
+rank gains that waits least, and no more than the late rank itself has too much.
 
-The profiler slows the host. A rank that launches more than the others then comes last, whoever
-does without it, and what a slow rank costs disappears behind it. Where that made the steps much
-longer, the whole difference is taken from what a late rank costs.
+The profiler slows the host: a rank that launches more than the others then comes last, whoever
+does without it. Where that made the steps much longer, the difference is taken from the cost.
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ from tracelab.model.steady import spread_ns
 from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT
 
-# Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
-# each other up to 2.7 %.
+# Shares of a step. Ranks of bundled jobs that do the same cost each other up to 2.7 %.
 MIN_SHARE, MIN_SHARE_OF_COMPUTE, _MIN_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 _MAX_EVIDENCE = 20
@@ -108,16 +105,14 @@ def find_stragglers(
 ) -> tuple[Straggler, ...]:
     """Find the ranks that cost the job time because they arrive late, the most expensive first.
 
-    A rank that does so in too few steps to be typical is left out: what it costs must exceed what
-    that varies by from step to step.
+    A rank whose cost does not exceed what that varies by from step to step is left out.
 
     Args:
         members: the matched operations.
         more_of: what the GPU of each rank does more than those of the others.
         lateness: why the last one was late.
         overhead_ns: by how much the profiler made a step of each longer, ns: no change saves that.
-        in_pipeline: the ranks are stages, whose sends and receives wait by nature; elsewhere those
-            do that go one way.
+        in_pipeline: the ranks are stages, whose sends and receives wait by nature.
         is_slowed: the profiler may have made a rank late, whatever it does meanwhile.
     """
     is_message = members.matches.basis == Basis.PEERS
@@ -169,7 +164,7 @@ class CommonSteps(Record):
         return float(np.median(self.lengths_ns))
 
     def is_typical(self, cost_ns: Int64Array, least_share: float) -> bool:
-        """Return true if a cost is a share of a step worth a word, and more than it varies by."""
+        """Return True if a cost is a share of a step worth a word, and more than it varies by."""
         if _typical_ns(cost_ns) <= least_share * self.step_ns:
             return False
         return len(cost_ns) < MIN_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
@@ -211,7 +206,6 @@ class Lost(Record):
 
 
 def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) -> dict[int, Lost]:
-    """Measure what each rank that is blamed for some match costs, by its part."""
     late_parts, count = np.unique(blamed[blamed != ABSENT]), len(members.parts)
     lost_ns = np.zeros((len(late_parts), count, len(windows.lengths_ns)), dtype=np.int64)
     alone_ns, blamed_of = _alone_ns(members), blamed[members.match_index]
@@ -248,9 +242,7 @@ def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) ->
 def _union_by_key(
     key: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
 ) -> tuple[NDArray[np.intp], Intervals]:
-    """The union of the intervals of each key, key after key: the keys, and their intervals.
-
-    At least one is given, and none is empty.
+    """Unite the intervals of each key, key after key; at least one, and none empty.
 
     >>> _union_by_key(np.array([1, 0, 1]), np.array([0, 10, 5]), np.array([10, 20, 15]))
     (array([0, 1]), Intervals(starts=[10, 0], ends=[20, 15]))
@@ -272,7 +264,6 @@ def _straggler_of(
     explanation: Explanation,
     late: Sequence[int],
 ) -> Straggler:
-    """Make the row of one rank, with the kernels of the members that came late as evidence."""
     parts, site, step_ns = members.parts, explanation.site, windows.step_ns
     cost_ns, kernel_id = _typical_ns(lost.cost_ns), members.column("kernel_id")[list(late)]
     can_be_shared = explanation.cause in (MORE_WORK, UNEVEN_WORK)
@@ -305,7 +296,6 @@ def _taking_turns(
     lost: dict[int, Lost],
     blamed: Int64Array,
 ) -> list[Straggler]:
-    """The rank that costs most where in each step another one has the most to compute."""
     is_compute = (blamed != ABSENT) & (lateness.cause == Work.COMPUTE)
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
     if len(lost) < 2 or windows.steps < MIN_STEPS:
@@ -318,24 +308,19 @@ def _taking_turns(
     part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
     worst = by_rank_ns.argmax(axis=0)
     counts = {other: int((worst == position).sum()) for position, other in enumerate(lost)}
-    steps_of_others = ", ".join(
+    others = [
         f"rank {members.parts[other].rank} in {count}"
         for other, count in counts.items()
         if other != part_index
-    )
-    explanation = Explanation(
-        UNEVEN_WORK,
-        f"has the most work in {counts[part_index]} of {windows.steps} steps",
-        steps_of_others,
-        NO_CALL_SITE,
-    )
+    ]
+    what = f"has the most work in {counts[part_index]} of {windows.steps} steps"
+    explanation = Explanation(UNEVEN_WORK, what, ", ".join(others), NO_CALL_SITE)
     late = lateness.late_member[is_compute & (blamed == part_index)].tolist()
     in_turn = Lost(lost[part_index].wait_ns, cost_ns, cost_ns)
     return [_straggler_of(members, windows, part_index, in_turn, explanation, late)]
 
 
 def _common_steps(members: Members) -> CommonSteps:
-    """Find the steady steps of all ranks; without any, from their first operation to their last."""
     parts, clocks, common = members.parts, members.clocks, members.steady_numbers
     starts_ns, ends_ns = [], []
     for part_index, part in enumerate(parts):
@@ -349,7 +334,6 @@ def _common_steps(members: Members) -> CommonSteps:
 
 
 def _exposed(members: Members, part_index: int) -> Intervals:
-    """Find when communication was exposed on a rank, on the job's clock."""
     part, job_ns_of = members.parts[part_index], members.clocks.job_ns_of
     return union(
         job_ns_of(part_index, part.exposed_start_ns), job_ns_of(part_index, part.exposed_end_ns)
@@ -359,8 +343,7 @@ def _exposed(members: Members, part_index: int) -> Intervals:
 def _alone_ns(members: Members) -> Int64Array:
     """int64[k], ns, how long each member waited for the last rank of its match alone.
 
-    The end of its wait: what came before, others kept it, too. Of a kernel of several messages the
-    last of all its peers counts, and any of the others keeps it until it has come.
+    Of a kernel of several messages the last of all its peers counts, and any other keeps it.
     """
     match_index, wait_ns, last = members.match_index, members.wait_ns, members.last_member
     if not len(members):
@@ -383,10 +366,8 @@ def _alone_ns(members: Members) -> Int64Array:
 
 
 def slowdown(steady: Sequence[SteadyMetrics | None]) -> float:
-    """Return how many times as long the profiler made the steps of some ranks; 1 if not known.
-
-    Ranks agree on a step; of those that wait for others their own files do not tell.
-    """
+    """Return how many times as long the profiler made the steps of some ranks; 1 if not known."""
+    # Ranks agree on a step; of those that wait for others their own files do not tell.
     return max(
         1.0 if row is None else row.length_ns / (row.unprofiled_ns or row.length_ns)
         for row in steady
@@ -394,7 +375,6 @@ def slowdown(steady: Sequence[SteadyMetrics | None]) -> float:
 
 
 def _typical_ns(by_step_ns: Int64Array) -> int:
-    """The median of the steps, ns; of fewer than three, which have none to speak of, the least."""
     few = len(by_step_ns) < MIN_STEPS
     return int(by_step_ns.min() if few else np.median(by_step_ns))
 
@@ -405,7 +385,6 @@ def _explain_waits(
     lateness: Lateness,
     chosen: NDArray[np.intp],
 ) -> tuple[Explanation, list[int]]:
-    """Explain most of the waiting for one rank, and list the members that were late by it."""
     waited_ns = members.reduce(np.add, members.wait_ns)
     work = np.bincount(lateness.cause[chosen], weights=waited_ns[chosen]).argmax()
     own = chosen[lateness.cause[chosen] == work]

@@ -1,10 +1,9 @@
 """Edits of how the GPU computes: in TF32, with channels last, in one kernel, with sparse gradients.
 
-Each bound is what all activities would take together if each gained as little, or as much, as any
-that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
-convolutions with their gradients, 6 other operators, 42 interpolations, 3 convolutional networks,
-and 224 attentions with their gradients: 32 to 4,096 positions, heads of 32 to 128, with a mask,
-causal and without, 98 of them in float32, and 64 embeddings of 50,000 to 8 million rows.
+The bounds are the least and the most that was gained by any operator measured on an H100 (PyTorch
+2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8 convolutions with gradients, 6 other
+operators, 42 interpolations, 3 convolutional networks, 224 attentions with gradients (32 to 4,096
+positions, heads of 32 to 128, 98 in float32), and 64 embeddings of 50,000 to 8 million rows.
 """
 
 from __future__ import annotations
@@ -43,22 +42,20 @@ from tracelab.simulate.sites import Selection, exclude
 from tracelab.simulate.waits import remove_host_work
 
 _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
-# How many times as fast a float32 product was in TF32, by how long it took: at least, typically and
-# at most. Small ones are bound by their start, and some of 30 us and more by memory.
+# How many times as fast a float32 product was in TF32: at least, typically and at most.
 _SPEEDUP = np.array([[1.0, 1.3, 1.8], [1.3, 1.9, 2.5], [1.2, 2.0, 4.5], [1.9, 4.5, 8.3]])
 # Of convolutions with the changes of layout that TF32 kernels need, whatever their length.
 _SPEEDUP_OF_CONVOLUTION = np.array([1.0, 2.0, 4.6])
-# What is left of activities in double precision, in single precision with TF32, by how long they
-# took: at least, typically and at most. They move half as many bytes; short ones gain little.
+# What is left of activities in double precision, in single precision with TF32: at least, typically
+# and at most.
 _OF_FLOAT64 = np.array([[0.4, 0.7, 1.3], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7]])
 _OF_FLOAT64_PRODUCT = np.array(
     [[0.4, 0.9, 1.8], [0.4, 0.5, 0.7], [0.14, 0.3, 0.62], [0.14, 0.3, 0.62]]
 )
-# What is left of changes of layout, and of normalization and pooling, once channels are last: all
-# of it where a layer of the program copies its images back.
+# What is left once channels are last: all where a layer of the program copies its images back.
 _OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 1.0]] * 4)
 _OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
-# Of interpolations, forward and backward: of nearest neighbors 1.3 to 2.3, else 0.2 to 2.7.
+# Forward and backward: of nearest neighbors 1.3 to 2.3, else 0.2 to 2.7.
 _OF_INTERPOLATION = np.array([[0.2, 1.5, 2.7]] * 4)
 # How many times as long a fused attention takes as the products of one that is written by hand, by
 # how many positions a softmax is over: up to 64, 128, 256, 512, 1,024 and more.
@@ -66,11 +63,11 @@ _OF_PRODUCTS = np.array(
     [[1.2, 2.1, 3.2], [0.9, 1.1, 2.1], [0.65, 0.95, 1.8], [0.45, 0.7, 1.4], [0.35, 0.55, 1.2],
      [0.3, 0.5, 1.2]]
 )  # fmt: skip
-# What half precision leaves of a fused attention in float32. Long ones are mostly of many
-# positions, which gain most: 0.3 to 0.8 of 32, 0.06 to 0.16 of 4,096.
+# What half precision leaves of a fused attention in float32: 0.3 to 0.8 of 32 positions, 0.06 to
+# 0.16 of 4,096.
 _OF_FLOAT32_ATTENTION = np.array([[0.16, 0.3, 0.8]] * 3 + [[0.06, 0.15, 0.8]])
-# How many times as long a chain of elementwise kernels takes in one kernel as the longest of them:
-# what is as large as it because of broadcasting is not stored at all.
+# How many times as long a chain of elementwise kernels takes in one kernel as the longest of them,
+# which need not be stored where it is as large because of broadcasting.
 _OF_LONGEST = np.array([0.15, 1.0, 2.0])
 # The gradient of an embedding as one of its whole table: it is filled with zeros, the rows that
 # were used are summed up, and it is added to that of the next use.
@@ -81,7 +78,7 @@ _ADDS = re.compile(r"^aten::add_?$")
 # An addition reads two tables and writes one.
 _ADDITION_PER_FILL = 3.25
 # How many times as long as a fill the passes of an optimizer over table, gradient and moments take:
-# at least, typically and at most. By the names of what it calls; the first that is there counts.
+# by the names of what it calls; the first that is there counts.
 _PASSES = {
     r"^aten::_fused_": np.array([8.0, 10.0, 12.0]),
     r"^Optimizer\.step#SGD\.": np.array([3.0, 3.6, 6.0]),
@@ -91,8 +88,8 @@ _PASSES = {
 _OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
 _MIN_BITS, _TYPICAL_BITS = 6, 8
 
-# What is left of activities whose names pass a test, float64[4, 3], by how long they took: least,
-# typical and most. Of several tests that a name passes the last counts.
+# What is left of activities whose names pass a test, float64[4, 3], by how long they took. Of
+# several tests that a name passes the last counts.
 LeftByName = Mapping[Callable[[str], bool], NDArray[np.float64]]
 FLOAT32: LeftByName = {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
 CHANNELS_LAST: LeftByName = {
@@ -107,13 +104,11 @@ def left_in_tf32(
     timeline: Timeline, rows: NDArray[np.intp], length_ns: Int64Array
 ) -> NDArray[np.float64]:
     """float64[k, 3], what TF32 leaves of float32 products: at least, typically and at most."""
-    speedup = np.where(
-        are_convolutions(timeline, rows)[:, None],
-        _SPEEDUP_OF_CONVOLUTION,
-        _SPEEDUP[_rows_by_length(length_ns)],
-    )
-    left: NDArray[np.float64] = 1 / np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
-    return left[:, ::-1]
+    is_convolution = are_convolutions(timeline, rows)[:, None]
+    own_speedup = _SPEEDUP[_rows_by_length(length_ns)]
+    speedup = np.where(is_convolution, _SPEEDUP_OF_CONVOLUTION, own_speedup)
+    left = 1 / np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
+    return np.asarray(left[:, ::-1])
 
 
 def tf32(program: Program, selection: Selection) -> Edited:
@@ -126,8 +121,8 @@ def tf32(program: Program, selection: Selection) -> Edited:
 def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
     """float64[m, 3], what is left of each activity if embeddings have sparse gradients.
 
-    At least, typically and at most; all is left where the rows that a step uses take longer than
-    the table, or where each gradient is added to another one: a layer has the same weight.
+    All where the rows that a step uses take longer than the table, or where each gradient is added
+    to another one: a layer has the same weight.
     """
     is_gradient = launched_within(timeline, _TABLE_GRADIENT.search)
     is_filled = is_gradient & launched_by(timeline, _FILLS.search)
@@ -150,7 +145,6 @@ def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def _passes(timeline: Timeline) -> NDArray[np.float64]:
-    """float64[3], an entry of `_PASSES`."""
     names = {timeline.trace.strings[i] for i in np.unique(timeline.trace.name_index).tolist()}
     return next(
         passes for pattern, passes in _PASSES.items() if any(re.search(pattern, x) for x in names)
@@ -158,10 +152,7 @@ def _passes(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def fuse_chains(program: Program, selection: Selection) -> Edited:
-    """Its elementwise kernels that follow one another directly become one.
-
-    It takes as long as the longest of them. The CPU's time stays.
-    """
+    """Its elementwise kernels in a row become one, as long as the longest; the CPU's time stays."""
     timeline = selection.sites.timeline
     is_chosen = match_names(timeline.trace, timeline.event_id, is_elementwise)
     nodes, rows = _chosen(program, selection, is_chosen)
@@ -217,8 +208,7 @@ def _left_of_products(
         softmaxes, bits = rows[:1], np.array([_TYPICAL_BITS])
     nearest = np.searchsorted((softmaxes[1:] + softmaxes[:-1]) / 2, products)
     index = np.clip(bits[nearest] - _MIN_BITS, 0, len(_OF_PRODUCTS) - 1)
-    left: NDArray[np.float64] = _OF_PRODUCTS[index]
-    return left
+    return np.asarray(_OF_PRODUCTS[index])
 
 
 def scale_by_name(program: Program, selection: Selection, left: LeftByName) -> Edited:
@@ -233,22 +223,18 @@ def scale_by_name(program: Program, selection: Selection, left: LeftByName) -> E
 
 
 def _rows_by_length(length_ns: Int64Array) -> NDArray[np.intp]:
-    """intp[k], the row of the tables above that activities of some lengths are in."""
     return np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
 
 
 def _chosen(
     program: Program, selection: Selection, is_chosen: NDArray[np.bool_]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The nodes of a place whose timeline rows are chosen, and these rows."""
     row = program.row
     nodes = np.flatnonzero(selection.activities & (row != ABSENT) & is_chosen[row])
     return nodes, row[nodes].astype(np.intp)
 
 
 def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]) -> Edited:
-    """Scale the cost of nodes by factors."""
-
     def scaled(of_nodes: NDArray[np.float64]) -> Program:
         cost_ns = program.cost_ns.copy()
         cost_ns[nodes] = times(cost_ns[nodes], of_nodes)

@@ -1,15 +1,9 @@
 """The baseline: the steady steps replayed unchanged, and whether that can be trusted.
 
-A replay that is off by more than 2 % for the steps as they are says nothing about steps that are
-changed. The same goes for one that rests on delays that the file does not explain: they would stay
-as they are, whatever is changed.
-
-That is asked of the steps as they were recorded, from the state in which they began. Few steps need
-not be typical: where the queues still filled up, or the profiler's own work delayed the host, they
-would not go on as they were. Without the profiler that does not count, and with it they are not
-predicted.
-
-What is predicted is carried over to the one step of which all that is printed is a share.
+A replay that is off by more than 2 % for the steps as they are, or rests on delays that the file
+does not explain, says nothing about steps that are changed. That is asked of the steps as they were
+recorded; without the profiler they need not be steady. What is predicted is carried over to the one
+step of which all that is printed is a share.
 """
 
 from __future__ import annotations
@@ -46,9 +40,8 @@ class StepBasis(Record):
     """The length of the step that is printed, of which every saving is a share.
 
     Attributes:
-        step_ns: without the profiler where that was timed, of a step that follows another one
-            where the replay says that; else the median of the steady steps, and the whole trace
-            where it has no steps, ns.
+        step_ns: without the profiler where that was timed, else the median of the steady steps, or
+            the whole trace without steps, ns.
         profiled_step_ns: the same with the profiler, ns.
         is_unprofiled: True if `step_ns` is without the profiler.
     """
@@ -65,8 +58,8 @@ class StepBasis(Record):
     def carry(self, replayed_ns: int, start_ns: int, bounds: Bounds, remains_ns: int) -> Bounds:
         """Carry a prediction of the replay's own step over to this one, within what can be saved.
 
-        The share that is saved stays. By how much the two lengths differ, it may be more or less:
-        what the profiler slowed may be all that a change takes away, or nothing of it.
+        The share that is saved stays. The bounds widen by how much the two lengths differ: what the
+        profiler slowed may be all that a change takes away, or nothing of it.
 
         Args:
             replayed_ns: the step that was replayed, as it is, ns.
@@ -95,10 +88,9 @@ class StepBasis(Record):
 def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     """Measure the length of a file's step.
 
-    The recorder times few steps in a row, from empty queues on, and waits for the GPU behind them:
-    where the host is ahead, that is up to a third more than a step among others takes: with a
-    replay `follows_ns` is that of a step which follows another one, without one it is no longer
-    than recorded.
+    Timed from empty queues on, with the wait for the GPU, few steps take up to a third more than
+    among others: with a replay `follows_ns` is that of a step which follows another one, without
+    one it is no longer than recorded.
     """
     whole_ns = timeline.windows[0].length_ns
     if timeline.steady is None:
@@ -116,8 +108,7 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
 def gpu_chain(program: Program) -> Program:
     """The same with a host that needs no time: its step is the longest chain of GPU work.
 
-    No step takes less. How long communication takes depends on the other ranks, so that nothing of
-    it is sure to remain.
+    No step takes less, but for communication, which may depend on other ranks.
     """
     is_work = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind != Kind.COMM)
     return replace(
@@ -127,13 +118,13 @@ def gpu_chain(program: Program) -> Program:
     )
 
 
-# Of the measured step. An edited replay with a larger error predicts nothing.
+# Of the measured step.
 _MAX_ERROR_SHARE = 0.02
 # Of 35 captures the four that a replay got wrong had 31 % and more of the step in delays that
 # nothing explains, all others at most 1.7 %.
 _MAX_UNEXPLAINED_SHARE = 0.02
-# By how much a host is faster or slower a few minutes later, while plain steps are timed once: four
-# fifths of the rounds of tests/benchmarks/judgement/measured.json are as near their median.
+# A host is faster or slower a few minutes later: four fifths of the rounds of
+# tests/benchmarks/judgement/measured.json are as near their median.
 _DRIFT = 0.15
 # A host that takes less of the step makes no difference to its length.
 _MIN_DECISIVE_HOST_SHARE = 0.5
@@ -173,11 +164,10 @@ class Baseline(Record, eq=False):
     Attributes:
         program: the steady steps as they are; None where they cannot be replayed.
         loose: other programs that the recording allows as well.
-        steps: the numbers of the steps that are replayed, one after the other; of a single one it
-            is a repetition, and none where the whole trace is replayed once.
-        step_ns: the measured mean length of these steps; without the profiler that of a step which
-            follows another one, while the recorder timed some in a row, from empty queues on. None
-            without any replay.
+        steps: the numbers of the steps that are replayed, one after the other; none where the whole
+            trace is replayed once.
+        step_ns: the mean length of these steps, ns; without the profiler that of a step which
+            follows another one. None without any replay.
         replayed_ns: what the replay says.
         basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`.
         not_calibrated: why they are not without the profiler, a sentence; else None.
@@ -257,7 +247,6 @@ def _refused(baseline: Baseline, why: str) -> Baseline:
 
 
 def _error_of(once_program: Program, unchanged: Replayed) -> float:
-    """Return the error at the end of a program that runs once, as a share of its length."""
     reached_ns = unchanged.time_ns[:, 0] + once_program.moment_ns.min()
     node = np.unique(once_program.target)
     recorded_ns = once_program.moment_ns[node].max()
@@ -307,12 +296,10 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
 
 
 def _drifted(program: Program) -> tuple[Program, ...]:
-    """The same with a host that is faster, and with one that is slower."""
     return tuple(set_pace(program, pace) for pace in (1 - _DRIFT, 1 + _DRIFT))
 
 
 def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
-    """The program of a file, the same run once as it was recorded, and the numbers of its steps."""
     timeline, recorded = graph.host.timeline, record_program(graph)
     steps = typical_steps(timeline, len(recorded.program))
     if steps is None:
@@ -323,7 +310,6 @@ def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
 
 
 def _why_not(graph: Graph, program: Program, error: float) -> str | None:
-    """Return the reason why a replay does not count; "" if it does."""
     late = _late_share(graph, program)
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
@@ -338,7 +324,6 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
 
 
 def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
-    """Return the reason, a sentence, why changing steps are not predicted."""
     share = _percent(abs(error))
     if len(steps) == 1:
         return _ONE_STEP.format(share, "longer" if error > 0 else "shorter")
@@ -347,8 +332,7 @@ def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
 
 def _how_to_record(graph: Graph) -> str:
     """The command that records what the file lacks, a sentence; "" where none would."""
-    # Only CUDA has the event records that tracelab's recorder asks for, and it stores its
-    # collector.
+    # Only CUDA has the event records that our recorder asks for, and it stores its collector.
     info = graph.host.timeline.trace.info
     if info.collector or info.platform or "hip" in info.software:
         return ""
@@ -358,7 +342,6 @@ def _how_to_record(graph: Graph) -> str:
 
 
 def _late_share(graph: Graph, program: Program) -> float:
-    """Unexplained delays as a share of the steps, in the stream that has most of them."""
     is_activity = program.row != ABSENT
     row = program.row[is_activity]
     late_ns = np.bincount(

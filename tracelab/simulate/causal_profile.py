@@ -1,11 +1,8 @@
 """The causal profile: what would a step take if a line, an operator or a kernel cost nothing?
 
-How long something runs says little about what its end would save: while the host decides, a kernel
-could be free and the step would be as long. So each item is taken out of the replayed step.
-
-Nothing belongs to two items. Host work is its line's, the one in the program's own code that called
-what ran; or its operator's, the outermost one of PyTorch's tensor operators around it: what that
-one calls inside is part of it. A GPU activity is of the item that launched it.
+Each item is taken out of the replayed step, and nothing belongs to two. Host work is its line's,
+the one in the program's own code that called what ran; or its outermost tensor operator's. A GPU
+activity is of the item that launched it.
 """
 
 from __future__ import annotations
@@ -56,8 +53,8 @@ _NO_PIECES = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0)
 def host_pieces(trace: Trace, program: Program) -> HostPieces:
     """Name the host's work between the calls of a program, which was recorded in a trace.
 
-    An edge from one repetition to the next stands for the time just before its call. A thread that
-    another one woke slept in its longest piece, which is no work.
+    An edge to the next repetition stands for the time just before its call. A woken thread slept in
+    its longest piece, which is no work.
     """
     is_host = (program.via == Via.HOST) | (program.via == Via.THREAD)
     edges = np.flatnonzero(is_host & (program.latency_ns > 0))
@@ -88,7 +85,6 @@ def _thread_pieces(
     end_ns: Int64Array,
     sleeps: NDArray[np.bool_],
 ) -> HostPieces:
-    """The pieces along the edges to the calls of one thread."""
     own = nesting.entries_of(thread)
     # Times that occur twice make pieces without a length; `unique` would take many times as long.
     moments_ns = np.sort(
@@ -116,11 +112,8 @@ class Items(Arrays):
     """The items of a program.
 
     Attributes:
-        sites: the places of the program.
-        names: of each item.
         of_node: intp[n], the item of each node, else ABSENT.
-        of_piece: intp[k], the item of each of `pieces`.
-        pieces: the host's work.
+        of_piece: intp[k], the item of each of `pieces`, the host's work.
     """
 
     sites: Sites
@@ -196,7 +189,6 @@ def _host_work_items(
     outside: str,
     names_of: Callable[[Int64Array], list[ItemName]],
 ) -> Items:
-    """Group by the host's work."""
     program, timeline = sites.program, sites.timeline
     pieces = host_pieces(timeline.trace, program)
     is_activity = program.kind == NodeKind.ACTIVITY
@@ -229,15 +221,13 @@ class CriticalCycle(Arrays):
     """Critical cycle of a step: the nodes and edges that each wait for the one before.
 
     Walked back from the last node, from each to the one that it waited for last, until a node comes
-    again. All times of a cycle add up to its repetitions; a program that runs once has a path.
+    again; a program that runs once has a path.
 
     Attributes:
         edge: intp[k], the edges, each from the node that decides when the next one is reached.
         steps: how many steps it is long.
         host_ns: ns per step that work of the host decides.
         gpu_ns: ns per step that GPU activities decide, with the gaps between those of a stream.
-
-    What is left of a step lies between the two: launches, and waking up from a wait.
     """
 
     edge: NDArray[np.intp]
@@ -379,14 +369,12 @@ def causal_profile(
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
-# By field of a part's row what makes a program whose step it is.
+# The fields of a row that are known without a replay; and by field what makes its program.
 _Changes = Mapping[str, Callable[[], Program]]
-# The fields that are known without a replay, and the others.
 _Part = tuple[dict[str, Any], _Changes]
 
 
 def _sort_by_saving(rows: Iterable[CausalMetrics]) -> tuple[CausalMetrics, ...]:
-    """Rows, that which saves most first; of those that save as much, that with most time."""
 
     def order(row: CausalMetrics) -> tuple[int, int, str, str]:
         return row.free_ns, -(row.host_ns or 0) - (row.gpu_ns or 0), row.name, row.where or ""
@@ -394,11 +382,8 @@ def _sort_by_saving(rows: Iterable[CausalMetrics]) -> tuple[CausalMetrics, ...]:
     return tuple(sorted(rows, key=order))
 
 
-# What is not known of a finding.
-_OF_WORK = ("half_ns", "no_wait_ns", "count", "host_ns", "gpu_ns", "critical_ns")
-
-
 def _finding_row(step_ns: int, rule: str, edit: str | None, saves_ns: int) -> CausalMetrics:
+    unknown = ("half_ns", "no_wait_ns", "count", "host_ns", "gpu_ns", "critical_ns")
     return CausalMetrics(
         rank=0,
         by=FINDING,
@@ -407,12 +392,11 @@ def _finding_row(step_ns: int, rule: str, edit: str | None, saves_ns: int) -> Ca
         names=1,
         step_ns=step_ns,
         free_ns=max(step_ns - saves_ns, 0),
-        **dict.fromkeys(_OF_WORK),
+        **dict.fromkeys(unknown),
     )
 
 
 def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
-    """All work of the host, whose waits stay, and all GPU activities."""
     program, everything = sites.program, sites.select(None)
     is_activity = program.kind == NodeKind.ACTIVITY
     calls, activities = int((program.kind == NodeKind.CALL).sum()), int(is_activity.sum())
@@ -431,7 +415,6 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
 
 
 def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], list[_Part]]:
-    """The items with most time of their own; and all others together, where there are others."""
     sites, program = items.sites, items.sites.program
     is_activity = program.kind == NodeKind.ACTIVITY
     is_counted = is_activity if by == KERNEL else program.kind == NodeKind.CALL
@@ -444,8 +427,9 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 
     def part(name: ItemName, numbers: list[int]) -> _Part:
         selection = items.select(numbers)
-        figures = (int(x[numbers].sum()) for x in (count, host_ns, gpu_ns, critical_ns))
-        calls, on_host_ns, on_gpu_ns, decided_ns = figures
+        calls, on_host_ns, on_gpu_ns, decided_ns = (
+            int(x[numbers].sum()) for x in (count, host_ns, gpu_ns, critical_ns)
+        )
         decides_ns = decided_ns // cycle.steps
         known = _known(by, name, calls, on_host_ns, on_gpu_ns, decides_ns, program.steps)
         known["names"] = len(numbers)
@@ -461,7 +445,6 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 
 
 def _host_changes(selection: Selection, *, mostly_waits: bool) -> _Changes:
-    """Return the changes of host work with all that it launches."""
     program = selection.sites.program
     blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
 
@@ -484,7 +467,6 @@ def _host_changes(selection: Selection, *, mostly_waits: bool) -> _Changes:
 
 
 def _kernel_changes(selection: Selection) -> _Changes:
-    """Return the changes of GPU activities whose host work stays."""
     program = selection.sites.program
     return {
         "free_ns": lambda: scale(program, selection, 0).program,
@@ -495,7 +477,6 @@ def _kernel_changes(selection: Selection) -> _Changes:
 def _known(
     by: str, item: ItemName, count: int, host_ns: int, gpu_ns: int, critical_ns: int, steps: int
 ) -> dict[str, Any]:
-    """Return the fields of an item's row, per step; what only a replay tells is unknown."""
     name, where = item
     return {
         "by": by,

@@ -56,9 +56,8 @@ from tracelab.simulate.waits import (
 )
 
 # The call that launches a graph, more for each of its nodes, and the gap between two of them, ns:
-# predicted, at least and at most.
-# Of H200s. A call took 3 to 25 us for 100 nodes without the profiler, and 0.7 us a node with it.
-# Gaps were 0.1 us between tiny kernels, 0.1 to 0.4 us in graphs of models, 0.5 us in the mean.
+# predicted, at least and at most; of H200s. A call took 3 to 25 us for 100 nodes without the
+# profiler, and 0.7 us a node with it. Gaps were 0.1 us between tiny kernels, 0.5 us in the mean.
 _CALL_NS, _NODE_NS, _GAP_NS = (10_000, 4_000, 10_000), (0, 0, 700), (500, 100, 700)
 
 
@@ -110,8 +109,8 @@ def graph(program: Program, selection: Selection) -> Edited:
 def one_batch(program: Program, selection: Selection) -> Edited:
     """Its micro-batches become one batch, which is launched once; what loads the data stays.
 
-    A kernel of that batch takes at least as long as one of a micro-batch, and at most as long as
-    those of all of them: predicted is the mean. At most, memory is enough for batches of two.
+    A kernel of that batch takes at least as long as one of a micro-batch, at most as long as all of
+    theirs: predicted is the mean. At most, memory is enough for batches of two.
     """
     number = _micro_batches(selection)
     if number < 2:
@@ -128,7 +127,6 @@ def one_batch(program: Program, selection: Selection) -> Edited:
 
 
 def _micro_batches(selection: Selection) -> int:
-    """Count the backward passes of a place before each optimizer step."""
     trace = selection.sites.timeline.trace
     passes, steps = (
         events[match_names(trace, events, test)].astype(np.int64)
@@ -145,7 +143,6 @@ def _micro_batches(selection: Selection) -> int:
 
 
 def _rebatch(program: Program, selection: Selection, launches: float, kernels: float) -> Program:
-    """Scale the number of batches that the CPU works for in a place."""
     share = selection.host_share * (1 - selection.sites.loading_share)
     changed = replace_cost(program, selection.calls, times(program.cost_ns, launches))
     changed = scale_host_work(changed, share, launches)
@@ -159,8 +156,7 @@ def _call_ns(
     program: Program, is_replay: NDArray[np.bool_], runs: _Runs, call_ns: int, node_ns: int
 ) -> Int64Array:
     """int64[n], ns, what the call takes that launches all of each one's run."""
-    # A replay takes the longer the more nodes it has: what one takes beyond a call comes on top,
-    # and with replays it is no more than all calls of the run took.
+    # A replay takes the longer the more nodes it has; all calls of the run took no less.
     is_call = (program.kind == NodeKind.CALL) & (runs.number != ABSENT)
     replays = is_call & is_replay
 
@@ -178,7 +174,7 @@ def _call_ns(
 class _Runs(Arrays):
     """Launches of a place that come one after another on a thread in one step, at least two.
 
-    What blocks is not in a run, and ends it, as does host work other than launching.
+    Blocking calls and host work other than launching end a run, and are in none.
 
     Attributes:
         number: int64[n], the run of each call and of what it launched, else ABSENT.
@@ -192,7 +188,6 @@ class _Runs(Arrays):
 
     @property
     def count(self) -> int:
-        """Number of launches in the runs."""
         return int(self.launch_count[self.is_first].sum())
 
 
@@ -204,8 +199,8 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     is_first = np.zeros(len(chosen), dtype=np.bool_)
     step_index = host_steps(sites.timeline, sites.program)
     # Such work ends where its call begins, which may be a node of its own.
-    late_id = program.event_id[sites.program.target[sites.other_work]]
-    follows_other_work = np.isin(program.event_id, late_id)
+    other_id = program.event_id[sites.program.target[sites.other_work]]
+    follows_other_work = np.isin(program.event_id, other_id)
     calls = np.flatnonzero(is_call)
     calls = calls[np.argsort(program.thread_index[calls], kind="stable")]
     goes_on = np.append(False, chosen[calls[:-1]])[: len(calls)]
@@ -229,23 +224,20 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
 
 def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
     """bool[n], the blocking calls that an edit before this one has left as they are."""
-    # A call no longer blocks where it waited for something and now waits for nothing, or where it
-    # took time and now takes none.
+    # Such a call now waits for nothing, or takes no time.
     waits_now, waited = (
         np.isin(np.arange(len(of)), of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)])
         for of in (program, sites.program)
     )
     took_time = sites.program.cost_ns > 0
     is_freed = np.where(waited, ~waits_now, took_time & (program.cost_ns == 0))
-    still: NDArray[np.bool_] = (sites.blocking != ABSENT) & ~is_freed
-    return still
+    return np.asarray((sites.blocking != ABSENT) & ~is_freed)
 
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the host work that a batch keeps: predicted, least and most."""
-    # Data loading stays, and work other than launching, and time of which the file does not even
-    # name a region: no saving contains it. Other silence that is longer than PyTorch takes from one
-    # launch to the next stays at most.
+    # Data loading stays, and work other than launching, and time outside all named regions. Other
+    # silence that is longer than launches take stays at most.
     silent, unknown = sites.silent_shares
     stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), unknown)
     return stays, stays, np.maximum(stays, silent)
@@ -254,7 +246,7 @@ def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDAr
 def _merge_calls(
     program: Program, runs: _Runs, goes: NDArray[np.float64], stays: NDArray[np.float64]
 ) -> Program:
-    """The same, where of each run only the first call takes time, and what stays between calls."""
+    """Let only the first call of each run take time, and what stays between calls."""
     is_later = (runs.number != ABSENT) & (program.kind == NodeKind.CALL) & ~runs.is_first
     is_work = np.isin(program.via, (Via.HOST, Via.THREAD))
     is_between = (_within(program, runs) & is_work)[: len(stays)]
@@ -265,13 +257,11 @@ def _merge_calls(
 
 
 def _limit_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
-    """The same, where activities follow one another so soon, or as soon as before."""
     between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
     return replace_latency(program, between, np.minimum(program.latency_ns, gap_ns))
 
 
 def _within(program: Program, runs: _Runs) -> NDArray[np.bool_]:
-    """bool[e], the edges from one node of a run to another."""
     of_source = runs.number[program.source]
     within: NDArray[np.bool_] = of_source == runs.number[program.target]
     within &= (of_source != ABSENT) & (program.lag == 0)
@@ -330,8 +320,7 @@ def use_gpu(program: Program, selection: Selection) -> Edited:
 def python(program: Program, selection: Selection, value: float) -> Edited:
     """What the host does there beside PyTorch takes `value` times as long: Python, numpy.
 
-    Operators and functions of PyTorch's stay as they are. But if nothing is left of work between a
-    copy from the GPU and one to it, that may be done there, and these two go.
+    If nothing is left of work between a copy from the GPU and one to it, these two go as well.
     """
     share = selection.python_share
     changed = scale_host_work(program, share, value)
@@ -359,8 +348,8 @@ def load(program: Program, selection: Selection, value: float) -> Edited:
 def workers(program: Program, selection: Selection, value: float) -> Edited:
     """So many times as many processes load the data, one step ahead.
 
-    As long as they have a processor each, the thread that launches waits for none of it, or for
-    its share of what is left; where they share one, for twice that share.
+    With a processor each, the launching thread waits for none of it, or for its share of what is
+    left; where they share one, for twice that share.
     """
     shares = (1 / max(value, 1), 0.0, min(1.0, 2 / max(value, 1)))
     middle, low, high = (load(program, selection, share) for share in shares)
@@ -383,8 +372,8 @@ def _count(selection: Selection) -> int:
 ONLY_IN_JOB = "it compares the ranks of a job, and needs the files of all of them"
 
 
-# By how much the step of a fixed program may be shorter and longer than predicted, as shares of the
-# prediction: shared/REPLAY.md, "what to expect", of 19 fixes that were made and captured.
+# By how much a step may be shorter and longer than predicted, as shares of the prediction: of 19
+# fixes that were made and captured (shared/REPLAY.md).
 NEAR = (0.03, 0.03)
 _LONGER = (0.03, 0.10)  # also as workers share the processors with the thread that launches
 _ROUGH = (0.15, 0.15)
@@ -395,7 +384,7 @@ class EditKind(NamedTuple):
     """One kind of edit.
 
     Attributes:
-        apply: a function of a program, the part of it that a place is, and the value if it has one.
+        apply: a function of a program, the `Selection` of a place, and the value if it has one.
         about: what it does, a clause.
         margin: by which shares of its prediction a step may be shorter and longer.
         has_value: whether it is written with a value.
@@ -526,7 +515,7 @@ def parse_edit(text: str) -> Edit:
 
 
 def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
-    """A program with one change; what it makes of the programs of the places is kept with them.
+    """Change a program once; what becomes of the programs of the places is kept with them.
 
     Raises:
         UsageError: the edit's place is not one.
@@ -541,7 +530,6 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
 
 
 def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
-    """The same, where what comes once takes as long as before the edit."""
     if not len(sites.first_use):
         return edited
     is_once, share = sites.is_first_use, sites.first_use_share
@@ -563,7 +551,6 @@ def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
 
 
 def _form(name: str, kind: EditKind) -> str:
-    """Return the written form of a kind of edit."""
     place = ":PLACE" if kind.needs_place else "[:PLACE]"
     return f"{name}{place}{'=VALUE' if kind.has_value else ''}"
 

@@ -26,7 +26,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import Edges, Via, edges, join_pairs
 
-# The branches of a graph whose ends its successor waits for, all of them.
+# Of a graph, whose ends its successor waits for, all of them.
 _MAX_BRANCHES = 8
 
 
@@ -45,7 +45,7 @@ class _Replay(NamedTuple):
 
 
 def gpu_edges(graph: Graph) -> list[Edges]:
-    """Edges between timeline rows: streams, events, queues, full GPUs, branches of graphs."""
+    """Link timeline rows: streams, events, queues, full GPUs, branches of graphs."""
     replays = list(_replays_of_branches(graph.host.timeline))
     return [
         _streams(graph),
@@ -58,7 +58,6 @@ def gpu_edges(graph: Graph) -> list[Edges]:
 
 
 def _streams(graph: Graph) -> Edges:
-    """Each activity follows the one before it in its stream."""
     timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
     row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
     gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
@@ -80,8 +79,7 @@ def _before_replays(
     graph: Graph, row: NDArray[np.intp], gap_ns: Int64Array, latency_ns: Int64Array
 ) -> Int64Array:
     """int64[k], ns, the latencies of starts, where those of graphs are the trace's own."""
-    # A graph follows what is before it in its stream less soon than a kernel does: 3.4 to 5.5 us
-    # after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler. The trace's own
+    # 3.4 to 5.5 us after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler: the
     # median counts, however few starts show it, if it needs no explanation itself.
     timeline = graph.host.timeline
     begins = replayed(timeline)[row] & (timeline.launch_id[row] != timeline.launch_id[row - 1])
@@ -106,7 +104,6 @@ def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def _waits(graph: Graph, replays: Sequence[_Replay]) -> list[Edges]:
-    """Waits for events, for copies between devices, for a shared queue, and of graphs' branches."""
     timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
     chosen = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
     is_event = graph.kind[chosen] == EdgeKind.EVENT
@@ -118,20 +115,17 @@ def _waits(graph: Graph, replays: Sequence[_Replay]) -> list[Edges]:
     is_of_branch &= replayed(timeline)[target]
     after_event = event_index(timeline.kind[target])
     after_queue = previous_index(timeline.kind[source], timeline.kind[target])
-    return [
-        *(
-            edges(source[found], target[found], via, typical_ns[index[found]])
-            for via, index, found in (
-                (Via.EVENT, after_event, is_event & ~is_of_branch),
-                (Via.QUEUE, after_queue, ~is_event & ~is_of_branch),
-            )
-        ),
-        *_branches(graph, source[is_of_branch], target[is_of_branch], replays),
+    between = [
+        edges(source[found], target[found], via, typical_ns[index[found]])
+        for via, index, found in (
+            (Via.EVENT, after_event, is_event & ~is_of_branch),
+            (Via.QUEUE, after_queue, ~is_event & ~is_of_branch),
+        )
     ]
+    return between + _branches(graph, source[is_of_branch], target[is_of_branch], replays)
 
 
 def _full_gpu(graph: Graph) -> Edges:
-    """Link kernels that found no free multiprocessor to the kernel whose end they followed."""
     timeline, binding = graph.host.timeline, graph.binding
     is_such = (binding.constraint == Constraint.NO_FREE_SM) & (binding.source_row != ABSENT)
     row = np.flatnonzero(is_such)
@@ -146,7 +140,6 @@ def _branches(
     target: NDArray[np.intp],
     replays: Sequence[_Replay],
 ) -> list[Edges]:
-    """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
     # Only what was waited for last shows the latency.
     is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
@@ -165,7 +158,6 @@ def _branches(
 
 
 def _is_of_many(timeline: Timeline, replays: Sequence[_Replay]) -> NDArray[np.bool_]:
-    """bool[m], which timeline rows are nodes of a replay on many streams."""
     is_of_many = np.zeros(len(timeline.event_id), dtype=np.bool_)
     for replay in replays:
         is_of_many[replay.row] = replay.has_many
@@ -182,11 +174,9 @@ def _staggered(timeline: Timeline, replays: Sequence[_Replay]) -> Edges:
 
 
 def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
-    """The rows of a replay that began with it, the first one first."""
     by_start = row[np.argsort(timeline.start_ns[row], kind="stable")]
     later_ns = timeline.start_ns[by_start] - timeline.start_ns[by_start[0]]
-    roots: NDArray[np.intp] = by_start[later_ns <= MIN_DELAY_NS // 2]
-    return roots
+    return np.asarray(by_start[later_ns <= MIN_DELAY_NS // 2])
 
 
 def _inferred_branches(
@@ -194,8 +184,7 @@ def _inferred_branches(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Infer from the times the waits between branches of graphs: pairs of rows."""
     # A node that started later than its stream allowed, just after a node of another branch had
-    # ended, waited for that. Of few streams each is a branch from the graph's begin on. Of many it
-    # is not, and the first node of each may have waited as well.
+    # ended, waited for that. Of few streams each is a branch from the begin on, of many not.
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
     for row, is_last, has_many in replays:
@@ -215,9 +204,8 @@ def _inferred_branches(
 
 def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """Link the work after a graph to the ends of its other branches."""
-    # Of many branches only the one that ended last is linked, as all pairs would be the square of
-    # them; and there most nodes start late for reasons of their graph, so only its first shows how
-    # soon.
+    # Of many branches only the one that ended last is linked, as all pairs would be their square;
+    # and most nodes start late for reasons of their graph: only its first shows how soon.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
@@ -245,16 +233,14 @@ def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.i
     timeline = graph.host.timeline
     index = previous_index(timeline.kind[source], timeline.kind[target])
     was_ns = timeline.start_ns[target] - timeline.end_ns[source]
-    typical_ns: Int64Array = np.minimum(graph.binding.latencies.typical_ns[index], was_ns)
-    return typical_ns
+    return np.asarray(np.minimum(graph.binding.latencies.typical_ns[index], was_ns))
 
 
 def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
-    """Return the work before and after a graph of several streams, in each of its streams."""
-    # The streams of its nodes are not the one that it was launched in, so the file does not say
-    # what it had to wait for, nor what waited for it. What was over keeps its place: a graph comes
-    # after the last of what was launched before it and had ended, and so does what was launched
-    # after it and began when it had ended.
+    """Link the work before and after a graph of several streams, in each of its streams."""
+    # The file does not say what it had to wait for, nor what waited for it. What was over keeps its
+    # place: a graph comes after the last of what was launched before it and had ended, and so does
+    # what was launched after it and began when it had ended.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     launched_ns = np.where(
@@ -292,7 +278,6 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
 
 
 def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
-    """Every replay on several streams."""
     in_graph = np.flatnonzero(replayed(timeline))
     for _, index in groups_of(timeline.launch_id[in_graph]):
         row = in_graph[index]

@@ -27,7 +27,7 @@ from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.profiler_cost import MIN_LEFT_SHARE, Calibration, RecordedEvents
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
-# The profiler takes some time before the begin of an event and after it, and so at its end.
+# The profiler takes time before the begin of an event and after it, and so at its end.
 _SIDES = 2
 
 
@@ -45,9 +45,8 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     in_steps = union(timeline.trace.start_ns[step_id], timeline.trace.end_ns[step_id])
     if not len(in_steps):
         return None
-    in_charge = dict(
-        phases.threads_in_charge(union([in_steps.starts[0]], [in_steps.ends[-1]]))
-    )  # also between the steps
+    # Also between the steps.
+    in_charge = dict(phases.threads_in_charge(union(in_steps.starts[:1], in_steps.ends[-1:])))
     knot_ns, replayed_ns = _find_calls(graph, calibration, in_steps, in_charge)
     recorded = RecordedEvents(graph)
     marks = [recorded.marks(thread).inside(part) for thread, part in in_charge.items()]
@@ -72,7 +71,6 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
 def _find_calls(
     graph: Graph, calibration: Calibration, in_steps: Intervals, in_charge: dict[int, Intervals]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the starts and ends of the steps and of the calls of the threads in charge."""
     program, time_ns = calibration.program, calibration.time_ns
     begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
     of_host = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
@@ -107,9 +105,7 @@ def _ends(
     begun_ns: Int64Array,
     in_steps: Intervals,
 ) -> tuple[int, int]:
-    """Return the start of the first step and the end of the last one in a replay, ns."""
-    # From the last call of the steps to their first one is one edge of the program. What it takes
-    # is shared by both ends, as they were recorded.
+    # From the last call to the first one is one edge, which both ends share as recorded.
     [wrap, *_] = np.flatnonzero((program.lag == 1) & (program.via == Via.HOST))
     first, last = program.target[wrap], program.source[wrap]
     head_ns = int(begin_ns[first] - in_steps.starts[0])
@@ -126,9 +122,8 @@ def _shortened(
     left_ns: Int64Array,
 ) -> NDArray[np.float64]:
     """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it."""
-    # What the profiler took of each piece goes first: less of all of it where that is too much, and
-    # where it is too little, as much of what remains in proportion. A stretch that takes longer is
-    # drawn out evenly.
+    # What the profiler took goes first: less of it where that is too much. Where it is too little,
+    # what remains shrinks in proportion. A stretch that takes longer is drawn out evenly.
     whole_ns, profiler_ns = (
         np.bincount(stretch, of_piece, len(left_ns)) for of_piece in (length_ns, cost_ns)
     )

@@ -55,17 +55,14 @@ class Calls(Arrays):
 
 
 def find_calls(host: Host) -> Calls:
-    """The calls of the threads that launch work."""
+    """Find the calls of the threads that launch work."""
     trace, launch_id = host.timeline.trace, host.timeline.launch_id
     blocking_calls = host.blocking_calls
     event_id = np.union1d(launch_id[launch_id != ABSENT], blocking_calls.event_id)
     thread_index = trace.thread_index[event_id]
     event_id = event_id[host.is_launching[thread_index]]
-    event_id = event_id[
-        np.lexsort(
-            (-trace.end_ns[event_id], trace.start_ns[event_id], trace.thread_index[event_id])
-        )
-    ]
+    order = (-trace.end_ns[event_id], trace.start_ns[event_id], trace.thread_index[event_id])
+    event_id = event_id[np.lexsort(order)]
     is_outermost = ~is_nested(trace, event_id)
     index_of = np.full(len(trace), ABSENT, dtype=np.int64)
     index_of[event_id] = np.cumsum(is_outermost) - 1
@@ -123,7 +120,6 @@ def find_hand_overs(
 
 
 def _marks_ns(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
-    """Starts and ends of some events, ascending: int64[k], ns."""
     return np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
 
 
@@ -195,8 +191,7 @@ class Nodes(Arrays):
     @property
     def is_launched(self) -> NDArray[np.bool_]:
         """bool[m], which timeline rows have their launch in the file."""
-        is_launched: NDArray[np.bool_] = self.launch_call != ABSENT
-        return is_launched
+        return np.asarray(self.launch_call != ABSENT)
 
     @property
     def host_call(self) -> NDArray[np.intp]:
@@ -208,7 +203,7 @@ class Nodes(Arrays):
 
 
 def find_nodes(host: Host) -> Nodes:
-    """The nodes of a file."""
+    """Find the nodes of a file."""
     timeline, calls = host.timeline, find_calls(host)
     launch_call = np.where(timeline.launch_id == ABSENT, ABSENT, calls.index_of[timeline.launch_id])
     starts_inside = launch_call != ABSENT
@@ -216,21 +211,14 @@ def find_nodes(host: Host) -> Nodes:
     begin_call = np.unique(launch_call[starts_inside]).astype(np.intp)
     entry = np.arange(len(calls))
     entry[begin_call] = len(calls) + np.arange(len(begin_call))
-    first_activity = len(calls) + len(begin_call)
-    return Nodes(
-        calls=calls,
-        begin_call=begin_call,
-        entry=entry,
-        launch_call=launch_call,
-        activity=first_activity + np.arange(len(timeline.event_id)),
-    )
+    activity = len(calls) + len(begin_call) + np.arange(len(timeline.event_id))
+    return Nodes(calls, begin_call, entry, launch_call, activity)
 
 
 # What a blocking call takes that has nothing to wait for, where the trace has too few of them.
 _OWN_WAIT_NS = 4_000
-# How soon a call returns depends on the machine and on how it waits, and differs little in one
-# file: 2.5 us (2.4 to 2.7) behind graphs on H200s, 4.0 to 5.0 in captures of kernels. One in each
-# of five steps is enough.
+# How soon a call returns depends on the machine and differs little in one file: 2.5 us (2.4 to 2.7)
+# behind graphs on H200s, 4.0 to 5.0 in captures of kernels.
 _MIN_WAKE_UPS = 5
 # What a copy call takes by itself where it has to wait for its copy, at most.
 _OWN_COPY_NS = 10_000
@@ -255,7 +243,7 @@ def work_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
 
 
 def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
-    """Return the edges from each call, or its start, to its launches."""
+    """Link each call, or its begin, to its launches."""
     timeline, binding, calls = graph.host.timeline, graph.binding, nodes.calls
     has_begin = nodes.entry[nodes.launch_call] != nodes.launch_call
     after = np.flatnonzero(nodes.is_launched & ~has_begin)
@@ -294,11 +282,7 @@ def own_latency_ns(shown_ns: Int64Array, least: int, typical_ns: np.int64 | int)
 
 
 def wait_edges(graph: Graph, nodes: Nodes) -> tuple[Int64Array, list[Edges]]:
-    """Return the edges of the calls' own time and of their waits.
-
-    Returns:
-        int64[c], ns, the cost of each call; and the edges.
-    """
+    """int64[c], ns, the cost of each call; and the edges of their waits."""
     cost_ns = nodes.calls.end_ns - nodes.calls.begin_ns
     return cost_ns, [
         _synchronizations(graph, nodes, cost_ns),
@@ -331,7 +315,6 @@ def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
 
 
 def _copies(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
-    """Copies whose call returns with them; what the call takes by itself is set."""
     timeline, calls, launch_call = graph.host.timeline, nodes.calls, nodes.launch_call
     blocks = nodes.is_launched & (calls.blocking[launch_call] == Blocking.COPY)
     row = np.flatnonzero(blocks & (timeline.start_ns < calls.end_ns[launch_call]))

@@ -26,8 +26,7 @@ class Fix(Record):
         edits: the changes, made one after the other; beside an `Edit` any function from a program
             to another one.
         findings: indices of the findings that it is of.
-        after: changes that are made before, of other findings: what is predicted is what these
-            ones add.
+        after: changes that are made before, of other findings; predicted is what these ones add.
     """
 
     name: str
@@ -115,12 +114,12 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
 
 
 def describe(change: Change) -> str:
-    """A change as it is written; the name of a function."""
+    """Write a change as it is given; the name of a function."""
     return str(change) if isinstance(change, Edit) else getattr(change, "__name__", repr(change))
 
 
 def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> Edited:
-    """A program with all of some changes, one after the other."""
+    """Make all of some changes, one after the other."""
     edited = Edited.exactly(program, 0)
     reasons: list[str] = []
     for change in changes:
@@ -140,20 +139,19 @@ def _changed(change: Change, sites: Sites, program: Program) -> Edited:
 
 # --- the interval of a prediction ---
 
-# By how much kernels may take longer on a GPU that hardly idles any more: the same matrix product
-# took 171 us in a step with waits and 191 us in one without (shared/REPLAY.md).
+# Kernels may take longer on a GPU that hardly idles any more: a product took 171 us in a step
+# with waits and 191 us in one without (shared/REPLAY.md).
 _CLOCKS = 0.1
 # What is left of a step often takes less than predicted: by this share of what a fix takes away in
-# the median of 31 programs, by more than none in 29 (tests/benchmarks/judgement).
+# the median of 31 programs (tests/benchmarks/judgement).
 _LIGHTER = 0.4
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
-    """Return the length of a step with a fix, predicted, least and most, ns.
+    """Bound the length of a step with a fix: predicted, least and most, ns.
 
-    A fix is not worth less or more by a margin than what it changes. But what runs side by side
-    slows each other, a GPU that idles less runs at lower clocks, and what is left often takes less
-    than predicted, the more so the more went.
+    A fix is not worth less or more by a margin than what it changes. But a GPU that idles less runs
+    at lower clocks, and what is left often takes less than predicted, the more so the more went.
 
     Args:
         step_ns: the step without the fix.
@@ -176,8 +174,6 @@ def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> 
 
 def margin_of(changes: Sequence[object]) -> tuple[float, float]:
     """Return the shares by which a step may be shorter and longer than predicted."""
-    margins = [
-        EDITS[change.kind].margin if isinstance(change, Edit) else NEAR for change in changes
-    ]
-    shorter, longer = (max((margin[i] for margin in margins), default=0.0) for i in (0, 1))
+    margins = [NEAR, *(EDITS[x.kind].margin for x in changes if isinstance(x, Edit))]
+    shorter, longer = map(max, zip(*margins, strict=True))
     return shorter, longer

@@ -1,16 +1,14 @@
 """Calibration: from the recorded program to the same one without the profiler.
 
-The profiler takes some time for each operator, frame and driver call that it records, for a frame
-a quarter of the others' and no more than there is. How much that is differs between machines and
-programs, so it is fitted: with that time taken away the host must take what it took before the
-profiler was started. The host, and not the step: where the GPU decides how long a step takes, any
-cost fits the step. Where no such cost fits the host, the pace of its work does.
+The profiler takes time for each operator, frame and driver call that it records. How much differs
+between machines and programs, so it is fitted to what the host took before the profiler was
+started: to the host, and not to the step, for where the GPU decides, any cost fits the step. Where
+no cost fits the host, the pace of its work does.
 
 On the GPU the profiler delays the nodes of CUDA graphs: behind one another by some 0.1 us, and by
-several where a graph is queued behind another one. It may be all of these gaps or none: as much is
-taken away as the step needs to take what it took, and where the step does not tell, both are
-possible. What kernels take themselves, and the gaps between kernels that are launched one by one,
-stay as they were recorded.
+several where a graph is queued behind another one. Of these gaps as much is taken away as the step
+needs to take what it took; where it does not tell, both ends are possible. Kernels, and the gaps
+between kernels launched one by one, stay as they were recorded.
 """
 
 from __future__ import annotations
@@ -47,39 +45,35 @@ from tracelab.simulate.replay import REPETITIONS, replay
 from tracelab.simulate.sites import other_work
 
 # What recording a Python function takes of what an operator or the call of a module takes: 0.24 us
-# of 0.66 and 0.92 (tests/benchmarks/event_costs.py), and of a launch more. Most of them are in the
-# forward pass: counted as whole events, they leave too little of it, and too much of the backward.
+# of 0.66 and 0.92 (tests/benchmarks/event_costs.py).
 _OF_FUNCTION, _OF_EVENT = 0.25, 1.0
 # Nineteen of twenty bundled captures are fitted with at most 5.7 us an event
-# (tests/benchmarks/calibrations.py); more than this is something else.
+# (tests/benchmarks/calibrations.py).
 _MAX_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MAX_COST_NS, 41)
 # Half of 150 captures are fitted with 1.3 to 3.2 us an event, one in ten with more than 5 us
-# (tests/benchmarks/calibrations.py). Where the host does other work, and less than the first would
-# do, that work took longer when it was timed: numpy takes 57 to 69 ms in steps of one recording.
-# Where not even the highest cost takes enough, the profiler slows all of the host: what compilers
-# write runs at a third of its pace.
+# (tests/benchmarks/calibrations.py). Where less than the first would do and the host does other
+# work, that work took longer when it was timed: numpy takes 57 to 69 ms in steps of one recording.
+# Where the highest cost is too little, the profiler slows all of the host: what compilers write
+# runs at a third of its pace.
 _MIN_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
 _PACES = np.linspace(0.15, 2, 75)
-# Indices of `_PACES`.
-_COARSE_PACES = np.append(np.arange(0, 74, 8), 74)
-# What little is recorded in a stretch of time is at most nine tenths of it.
+_COARSE_PACES = np.append(np.arange(0, 74, 8), 74)  # indices of `_PACES`
+# The share of a stretch of time that stays, however much is recorded in it.
 MIN_LEFT_SHARE = 0.1
-# How long it takes from the end of the host's part to that of the wait for the GPU where that is
-# done already. The first recorders looked for the devices in use meanwhile: 98 to 250 us in
-# captures whose host decides how long a step takes.
+# From the end of the host's part to that of the wait for the GPU where that is done already. The
+# first recorders looked for the devices in use meanwhile: 98 to 250 us in captures.
 _WAIT_NS = (5_000, 60_000)
 _FIRST_BLOCK_STEPS, _FIRST_WAIT_NS = 2, (95_000, 250_000)
-# Two blocks of steps without the profiler differ by as much. Where the host waits for the GPU, all
-# costs in a wide range fit as well as that.
+# Two blocks of steps without the profiler differ by as much.
 _NOISE = 0.02
+# Where the host waits for the GPU, all costs in a wide range fit.
 _VAGUE_NS = 1_000
 # As near a fitted cost comes to what the host took.
 _FITTED = 0.005
-# By how much kernels took longer or less than in the steps that were timed: their GPU waits for
-# another host, and clocks otherwise: the same products took up to 12 % longer.
+# The same products took up to 12 % longer than in the steps that were timed: other clocks.
 _MAX_GPU_FACTOR = 1.15
-# How much of the gaps before the nodes of graphs may be the profiler's.
+# Of the gaps before the nodes of graphs, what may be the profiler's.
 _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
@@ -87,13 +81,12 @@ class Recording(Arrays):
     """Work of the profiler during the host's part of a program.
 
     Attributes:
-        of_edge: float64[e], how many events were recorded meanwhile, a Python function as a
-            quarter of one; 0 for edges of the GPU.
-        of_node: float64[n], likewise during calls, themselves included.
-        profiler_ns: int64[e], ns, the time in the profiler's own code meanwhile.
-        piece_edge: intp[p], edges, of each piece that what begins and ends cuts their time into.
-        piece_ns: int64[p], ns, how long each piece is.
-        piece_functions: float64[p], half of what counts for the functions that begin or end it.
+        of_edge, of_node: float64[e] and float64[n], how many events were recorded meanwhile, a
+            Python function as a quarter of one; 0 for the GPU.
+        profiler_ns: int64[e], ns in the profiler's own code meanwhile.
+        piece_edge: intp[p], edges, of the pieces that begins and ends of events cut them into.
+        piece_ns: int64[p], ns, their lengths.
+        piece_functions: float64[p], half of what counts for the functions that begin or end them.
     """
 
     of_edge: NDArray[np.float64]
@@ -106,15 +99,13 @@ class Recording(Arrays):
     def edge_overheads_ns(self, event_ns: float) -> NDArray[np.float64]:
         """float64[e], ns, what the profiler took of each edge, if an event took so long.
 
-        Functions take no more of a piece than it can lose. A line of Python that calls functions of
-        C has one every 200 ns: recording takes less of these than of functions that are entered now
-        and then.
+        Functions take no more of a piece than it can lose: a line of Python may call functions of C
+        every 200 ns, and recording takes less of these.
         """
         most_ns = self.piece_ns * (1 - MIN_LEFT_SHARE)
         too_much_ns = np.maximum(self.piece_functions * event_ns - most_ns, 0)
         of_edge_ns = np.bincount(self.piece_edge, too_much_ns, len(self.of_edge))
-        taken_ns: NDArray[np.float64] = self.of_edge * event_ns - of_edge_ns
-        return taken_ns
+        return np.asarray(self.of_edge * event_ns - of_edge_ns)
 
 
 class Fit(Arrays):
@@ -122,13 +113,11 @@ class Fit(Arrays):
 
     Attributes:
         program: the program without what the profiler took of the host.
-        least, most: the same with the least and the most cost of an event that fit as well, where
-            they differ much.
+        least, most: the same with the least and the most cost that fit, where they differ much.
         event_ns: the cost of one recorded event that is no Python function, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         shortest_ns, longest_ns: what a step takes, timed like that, ns.
-        time_ns: int64[n], ns, when each node is reached then; of blocks that are longer than the
-            program, when it is reached first.
+        time_ns: int64[n], ns, when each node is reached first.
     """
 
     program: Program
@@ -153,9 +142,7 @@ class Calibration(Fit):
     """A program without the profiler, and how it compares with what the recorder timed.
 
     Attributes:
-        step_ns: what a step takes, timed like that, ns: some steps in a row, from empty queues on.
-            How long the recorder took itself is not known exactly; of the lengths that are
-            possible it is the one nearest to what was timed.
+        step_ns: of the possible lengths of a step, timed like that, the nearest to what was, ns.
         ends: with the least and the most cost that fit as well, where they differ much; often none.
     """
 
@@ -179,11 +166,13 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     recording = count_recorded(graph, program)
     is_gap = _is_graph_gap(graph, program)
     is_other = other_work(graph.host.timeline, program)
+    is_compute = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind == Kind.COMPUTE)
 
     @functools.cache
     def fit(share: float, gpu: float = 1.0) -> Fit:
         shorter = replace_latency(program, is_gap, times(program.latency_ns, 1 - share))
-        return _fit(blocks, scale_gpu(shorter, gpu), recording, measured_ns, is_other)
+        scaled = replace_cost(shorter, is_compute, times(program.cost_ns, gpu))
+        return _fit(blocks, scaled, recording, measured_ns, is_other)
 
     shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
     least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
@@ -209,43 +198,31 @@ def _fit(
     measured_ns: float,
     is_other: NDArray[np.bool_],
 ) -> Fit:
-    """Fit the cost of an event to what the host took, ns."""
+    without = functools.partial(remove_profiler, program, recording)
 
     def times_of(candidates: Sequence[Program]) -> NDArray[np.float64]:
         return blocks.measure(candidates, blocks.replay(candidates))[0]
 
-    def host_times(costs_ns: NDArray[np.float64]) -> NDArray[np.float64]:
-        return times_of([remove_profiler(program, recording, ns) for ns in costs_ns.tolist()])
-
-    host_ns = host_times(_COSTS_NS)
-    least_ns, event_ns, most_ns = (
-        _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _NOISE, 1, 1 - _NOISE)
-    )
+    host_ns = times_of([*map(without, _COSTS_NS.tolist())])
+    # More cost leaves less time: both run downwards.
+    wanted_ns = measured_ns * np.array((1 + _NOISE, 1, 1 - _NOISE))
+    least_ns, event_ns, most_ns = np.interp(wanted_ns, host_ns[::-1], _COSTS_NS[::-1]).tolist()
     is_over = host_ns[-1] > (1 + _NOISE) * measured_ns  # no cost is enough
-    fitted = least = most = remove_profiler(program, recording, event_ns)
+    fitted = least = most = without(event_ns)
     if most_ns - least_ns > _VAGUE_NS:
-        least, most = (remove_profiler(program, recording, ns) for ns in (least_ns, most_ns))
+        least, most = without(least_ns), without(most_ns)
     is_under = event_ns < _MIN_COST_NS and is_other.any()
     if is_under or is_over:
         costs_ns = (event_ns if is_under else 0, _TYPICAL_COST_NS, _LARGE_COST_NS)
-        left = [remove_profiler(program, recording, ns) for ns in costs_ns]
+        left = [*map(without, costs_ns)]
         paced = _paced(times_of, left, is_other if is_under else None, measured_ns)
         if paced is not None:
             # What no cost explains is a guess: what the highest one leaves is possible, too.
             least, most = paced[0], paced[2] if is_under else fitted
             fitted, event_ns = paced[1], _TYPICAL_COST_NS
     time_ns = blocks.replay([fitted])
-    [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
-    return Fit(
-        program=fitted,
-        least=least,
-        most=most,
-        event_ns=event_ns,
-        host_ns=fitted_host_ns,
-        shortest_ns=shortest_ns,
-        longest_ns=longest_ns,
-        time_ns=time_ns[:, 0],
-    )
+    [host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
+    return Fit(fitted, least, most, event_ns, host_ns, shortest_ns, longest_ns, time_ns[:, 0])
 
 
 def _paced(
@@ -254,7 +231,7 @@ def _paced(
     slowed: NDArray[np.bool_] | None,
     measured_ns: float,
 ) -> list[Program] | None:
-    """The same, where work of the host has another pace, so that the host takes what it took."""
+    """Give work of the host another pace, so that it takes what it took; None where none does."""
     paced = []
     for program in programs:
         paces = _PACES[_COARSE_PACES]
@@ -295,14 +272,7 @@ def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
     return is_gap & (program.latency_ns > 0)
 
 
-def scale_gpu(program: Program, scale: float) -> Program:
-    """Scale the time of kernels."""
-    is_compute = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind == Kind.COMPUTE)
-    return replace_cost(program, is_compute, times(program.cost_ns, scale))
-
-
 def _gpu_at(timed_ns: float, fitted: Fit, far: Fit, far_scale: float) -> float:
-    """Return the factor on kernel times at which the step is as long as without the profiler."""
     near_ns = fitted.nearest_ns(timed_ns)
     far_ns = far.longest_ns if far_scale > 1 else far.shortest_ns
     share = (timed_ns - near_ns) / (far_ns - near_ns) if far_ns != near_ns else 1.0
@@ -312,7 +282,7 @@ def _gpu_at(timed_ns: float, fitted: Fit, far: Fit, far_scale: float) -> float:
 def _fitting_shares(
     fits: Sequence[Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
 ) -> tuple[float, float]:
-    """Between which shares of the gaps the step takes what it took without the profiler."""
+    """Find the shares of the gaps between which the step takes what it took unprofiled."""
     slower = [
         max(fit.shortest_ns / timed_ns / (1 + _NOISE), fit.host_ns / measured_ns / (1 + _FITTED))
         for fit in fits
@@ -326,10 +296,7 @@ def _fitting_shares(
 
 
 def remove_profiler(program: Program, recording: Recording, event_ns: float) -> Program:
-    """Take the time of each event away, and all time of the profiler's own code.
-
-    No stretch of time loses more than nine tenths, however much is recorded in it.
-    """
+    """Take the time of each event away, and all time of the profiler's own code."""
     latency_ns = program.latency_ns - recording.profiler_ns
     return replace(
         program,
@@ -339,17 +306,8 @@ def remove_profiler(program: Program, recording: Recording, event_ns: float) -> 
 
 
 def _shortened(length_ns: Int64Array, taken_ns: NDArray[np.float64]) -> Int64Array:
-    """The lengths without what the profiler took of them."""
     left_ns = np.maximum(length_ns - taken_ns, length_ns * MIN_LEFT_SHARE)
     return np.where(taken_ns > 0, left_ns.round(), length_ns).astype(np.int64)
-
-
-def _cost_at(
-    costs_ns: NDArray[np.float64], host_ns: NDArray[np.float64], measured_ns: float
-) -> float:
-    """The cost with which the host takes so long; the nearest where none does."""
-    # More cost leaves less time: both run downwards.
-    return float(np.interp(measured_ns, host_ns[::-1], costs_ns[::-1]))
 
 
 # --- what was recorded ---
@@ -384,8 +342,8 @@ def _between_calls(
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], Int64Array, Int64Array]:
     """The time that edges of the host stand for: edges, threads, since and until, ns."""
     # Where one thread goes on after another one, the other's time counts until the first wakes up.
-    # From the end of the last step to the begin of the next it is the end of the one, and the
-    # beginning of the other.
+    # From the last step to the next it is the end of the one, and the beginning of the other.
+    source, target, via = program.source, program.target, program.via
     source, target, via = program.source, program.target, program.via
     thread = program.thread_index
     since_ns, until_ns = program.moment_ns[source], begin_ns[target]
@@ -409,16 +367,14 @@ def _between_calls(
     return edge, thread_index, begun_ns + 1, ended_ns
 
 
-# Of each piece of stretches the index of its stretch, its length, ns, and functions at its ends.
+# Per piece of stretches: the index of its stretch, its length, ns, and functions at its ends.
 _Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
 
 
 class Marks(Arrays):
-    """Starts and ends of events, and the share of an event that each of them is.
+    """Starts and ends of events: int64[m], ns, ascending.
 
-    Attributes:
-        moment_ns: int64[m], ns, ascending.
-        events: float64[m], a half where an event begins or ends, and less of a Python function.
+    Each counts as half an event, float64[m], and less of a Python function.
     """
 
     moment_ns: Int64Array
@@ -432,12 +388,7 @@ class Marks(Arrays):
         return count
 
     def cut(self, since_ns: Int64Array, until_ns: Int64Array) -> _Cut:
-        """Cut stretches at these moments, without what comes before the first or after the last.
-
-        Returns:
-            intp[p], the index of each piece's stretch; int64[p], its length, ns; and float64[p],
-            half of the functions at its ends.
-        """
+        """Cut stretches at these moments, without what comes before the first or after the last."""
         first, end = np.searchsorted(self.moment_ns, (since_ns, until_ns))
         stretch, mark = expand_ranges(first + 1, end)
         functions = np.where(self.events < _OF_EVENT / 2, self.events, 0)
@@ -450,7 +401,6 @@ class Marks(Arrays):
 
 
 def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
-    """Return the starts and ends of some events."""
     is_function = trace.category[event_id] == Category.PYTHON
     is_function &= ~match_names(trace, event_id, lambda name: name.startswith(MODULE_PREFIX))
     events = np.tile(np.where(is_function, _OF_FUNCTION, _OF_EVENT) / 2, 2)
@@ -461,9 +411,6 @@ def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
 
 class RecordedEvents:
     """Recorded events of each thread except steps, and the intervals in the profiler.
-
-    Args:
-        graph: the file's dependencies.
 
     Attributes:
         step_start_ns, step_end_ns: int64[steps], ns, the host's part of the steps.
@@ -500,8 +447,7 @@ class RecordedEvents:
         """Measure what the profiler did in stretches of threads, int64[k] since and until, ns.
 
         Returns:
-            float64[k], how many events it recorded; int64[k], ns, how long it ran itself; and the
-            pieces of the stretches, as of `Marks.cut`.
+            float64[k], events that it recorded; int64[k], ns, how long it ran itself; the pieces.
         """
         count = np.zeros(len(thread_index))
         profiler_ns = np.zeros(len(thread_index), dtype=np.int64)
@@ -541,30 +487,22 @@ class RecordedEvents:
 
 
 def _calls_of_steps(graph: Graph, program: Program) -> NDArray[np.bool_]:
-    """bool[n], which nodes are calls of the thread whose annotations are the steps."""
     timeline = graph.host.timeline
     if not program.is_repeated:
         return np.zeros(len(program), dtype=np.bool_)
-    thread = timeline.trace.thread_index[timeline.steps[0].event_id]
-    is_of_thread: NDArray[np.bool_] = program.thread_index == thread
-    return is_of_thread
+    timeline = graph.host.timeline
+    return np.isin(program.thread_index, timeline.trace.thread_index[timeline.steps[0].event_id])
 
 
 class _Blocks:
     """The steps of a program as the recorder timed them: some in a row, from empty queues on.
 
-    Where that were more steps than the program has, it is repeated.
-
-    Args:
-        graph: the file's dependencies.
-        program: its steps.
-        block_steps: how many the recorder timed in a row; None for the first recorders.
+    The first recorders did not say how many. A program of fewer steps is repeated.
     """
 
     def __init__(self, graph: Graph, program: Program, block_steps: int | None) -> None:
         self._wait_ns = np.array(_FIRST_WAIT_NS if block_steps is None else _WAIT_NS)
-        # The first recorders timed two. Of a single step of theirs it is one, which makes a
-        # difference of at most 0.3 % in their captures, and of 1.7 in one that is not calibrated.
+        # The first recorders timed two; of a single recorded step it is one, which differs little.
         block_steps = block_steps or min(_FIRST_BLOCK_STEPS, program.steps)
         timeline, start_ns = graph.host.timeline, graph.host.timeline.trace.start_ns
         step_index = host_steps(timeline, program)
@@ -592,28 +530,23 @@ class _Blocks:
         self._head_share = min(1.0, head_ns / wrap_ns) if wrap_ns > 0 else 0.0
 
     def replay(self, programs: Sequence[Program]) -> Int64Array:
-        """Replay programs of the same edges; return when each node is reached: int64[n, p], ns."""
+        """Replay programs of the same edges: int64[n, p], ns, when each node is reached."""
         if self._repeated_steps:
             return replay(programs, repetitions=1).time_ns
+        latencies = (np.where(self._is_cut, NEVER, program.latency_ns) for program in programs)
         alone = [
-            replace(
-                program,
-                latency_ns=np.where(self._is_cut, NEVER, program.latency_ns),
-                is_repeated=False,
-            )
-            for program in programs
+            replace(program, latency_ns=latency_ns, is_repeated=False)
+            for program, latency_ns in zip(programs, latencies, strict=True)
         ]
         return replay(alone).time_ns
 
     def measure(
         self, programs: Sequence[Program], time_ns: Int64Array
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Measure a step in programs of the same edges."""
-        latency_ns, cost_ns = (
-            np.stack([getattr(program, name) for program in programs], axis=1)
-            for name in ("latency_ns", "cost_ns")
-        )
-        begun_ns = time_ns[self._entry] - cost_ns[self._entry]
+        """Measure a step: float64[p], ns, of the host; float64[p, 2], the least and the most."""
+        latency_ns = np.stack([program.latency_ns for program in programs], axis=1)
+        cost_ns = np.stack([program.cost_ns[self._entry] for program in programs], axis=1)
+        begun_ns = time_ns[self._entry] - cost_ns
         ends_ns = self._ends(programs[0], latency_ns, time_ns)
         if self._repeated_steps:
             ends_ns = self._ends_of_repeated(programs, latency_ns, ends_ns)
@@ -636,9 +569,8 @@ class _Blocks:
         self, programs: Sequence[Program], latency_ns: Int64Array, ends_ns: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The same of a block of more steps than the programs have."""
-        # The host and the GPU go on at a pace of their own, which is that from the first repetition
-        # to the last one in the block. So the ends are exact where the block ends with a repetition
-        # and has no more of them than are replayed, else where each but the first takes as long.
+        # Host and GPU go on at the pace from the first repetition to the last one in the block:
+        # exact where the block ends with a repetition, and has no more of them than are replayed.
         steps = programs[0].steps
         repetitions = min(REPETITIONS, 1 + -(-self._repeated_steps // steps))
         time_ns = replay(programs, repetitions).time_ns

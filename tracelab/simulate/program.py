@@ -70,7 +70,7 @@ class Program(Arrays):
 
     Attributes:
         kind: int8[n], a `NodeKind`.
-        event_id: int64[n], the event of each node.
+        event_id: int64[n].
         row: int64[n], the timeline row of activities, else ABSENT.
         cost_ns: int64[n], ns, what each takes by itself: the duration of an activity, that of a
             call without what it waited for.
@@ -201,18 +201,17 @@ class Edited(Record):
 
 
 def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
-    """The same, where some nodes (bool[n]) take so long by themselves, ns."""
+    """Let some nodes (bool[n]) take so long by themselves, ns."""
     return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
 
 
 def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
     """Scale times or costs, int64[k], to the nearest ns."""
-    scaled: Int64Array = np.rint(ns * np.asarray(factor)).astype(np.int64)
-    return scaled
+    return np.asarray(np.rint(ns * np.asarray(factor)).astype(np.int64))
 
 
 def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
-    """The same, where some edges (bool[e]) take so long, ns; those taken away stay away."""
+    """Let some edges (bool[e]) take so long, ns; those taken away stay away."""
     changes = edges & (program.latency_ns != NEVER)
     if not changes.any():
         return program
@@ -220,7 +219,7 @@ def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: Arra
 
 
 def remove_edges(program: Program, edges: NDArray[np.bool_]) -> Program:
-    """The same without some edges (bool[e])."""
+    """Take some edges (bool[e]) away."""
     return replace_latency(program, edges, NEVER)
 
 
@@ -232,7 +231,7 @@ def add_edges(
     latency_ns: ArrayLike,
     lag: ArrayLike = 0,
 ) -> Program:
-    """The same with further edges, columns as in `Program`; sources without a lag come first."""
+    """Add edges, columns as in `Program`; sources without a lag come first."""
     if not len(source):
         return program
     added = {"source": source, "target": target, "via": via, "lag": lag, "latency_ns": latency_ns}
@@ -269,10 +268,9 @@ def kept_before(
 
 
 def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
-    """The same without some activities (bool[n]): the next in a stream follows the one before.
+    """Take some activities (bool[n]) away: the next in a stream follows the one before.
 
-    The gaps are int64[kinds, kinds], ns, typical between two activities of a stream, by their
-    kinds.
+    The gaps are int64[kinds, kinds], ns, typical between two activities of a stream.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     is_stream = program.via == Via.STREAM
@@ -289,10 +287,9 @@ def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64A
 
 
 def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
-    """The same, where some activities neither wait for their stream nor their stream for them.
+    """Let some activities (bool[n]) neither wait for their stream nor their stream for them.
 
-    What waits for them still waits for what came before them in their stream. The gaps are as of
-    `remove_activities`.
+    What waits for them still waits for what came before them. Gaps as of `remove_activities`.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     before, lag = kept_before(program, nodes)
@@ -310,9 +307,9 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
 
 
 def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
-    """The same, where some activities follow one another, the first one the last of before.
+    """Let activities (intp[k], ascending) follow one another, the first one the last of before.
 
-    The nodes are intp[k], ascending, the gaps before each int64[k] or one number, ns.
+    The gaps before each are int64[k] or one number, ns.
     """
     gaps_ns = np.broadcast_to(gap_ns, len(nodes))
     changed = add_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])
@@ -327,8 +324,7 @@ def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLik
 _LONG_NS = 1_000_000
 _SLOWER_LONG, _SLOWER = 0.30, 0.47
 # During copies, matrix products took longer by this share, and those of 0.2 ms and more began later
-# by this, ns. Elementwise kernels took 1.2 % longer during a copy from the host, 8.8 % to another
-# GPU.
+# by this, ns.
 _BESIDE_COPY = {"p2p": (0.035, 3_000), "h2d": (0.01, 3_000), "d2h": (0.01, 1_200)}
 _LARGE_NS = 100_000
 
@@ -339,7 +335,7 @@ def slower_beside(
     source: NDArray[np.intp],
     target: NDArray[np.intp],
 ) -> Program:
-    """The same, where compute takes longer for as long as communication or copies run beside it.
+    """Let compute take longer for as long as communication or copies run beside it.
 
     Args:
         program: any.
@@ -364,7 +360,6 @@ def _slower(
     target: NDArray[np.intp],
     slower: NDArray[np.float64],
 ) -> Program:
-    """The same, where compute takes longer beside some activities."""
     source, target = source[chosen], target[chosen]
     slower = np.where(program.activity_kind == Kind.COMPUTE, slower, 0)
     cost_ns = program.cost_ns.copy()

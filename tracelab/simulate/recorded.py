@@ -38,7 +38,7 @@ class Recorded(Arrays):
 
 
 def record_program(graph: Graph) -> Recorded:
-    """The program of a file."""
+    """Make the program of a file."""
     timeline, nodes = graph.host.timeline, find_nodes(graph.host)
     calls, host_call = nodes.calls, nodes.host_call
     cost_ns, waits = wait_edges(graph, nodes)
@@ -60,7 +60,6 @@ def record_program(graph: Graph) -> Recorded:
 
 
 def _order(timeline: Timeline, nodes: Nodes) -> NDArray[np.intp]:
-    """intp[n], the nodes by the start of activities and the end of calls."""
     calls = nodes.calls
     moment_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call], timeline.start_ns))
     rank = np.repeat((1, 0, 2), (len(calls), len(nodes.begin_call), len(nodes.activity)))
@@ -122,7 +121,7 @@ _MAX_NODES = 8_000
 
 
 def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
-    """The first and the last of the steps to repeat, as indices; None without steady steps.
+    """Return the first and the last of the steps to repeat, as indices; None without steady steps.
 
     They are the longest run of steady steps without an irregular one, the last of several, and as a
     rule have a step before them, which shows what a step waits for of the one before.
@@ -147,10 +146,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
 
 
 def host_steps(timeline: Timeline, program: Program) -> NDArray[np.intp]:
-    """intp[n], index into `Timeline.steps` of the step in which the host made each node's call.
-
-    ABSENT before the first step. An activity has the call that launched it.
-    """
+    """intp[n], index into `Timeline.steps` of the step in which the host made each node's call."""
     trace, launch = timeline.trace, program.launch_node
     call = np.where(launch == ABSENT, np.arange(len(program)), launch)
     step_start_ns = trace.start_ns[[step.event_id for step in timeline.steps]]
@@ -159,7 +155,7 @@ def host_steps(timeline: Timeline, program: Program) -> NDArray[np.intp]:
 
 
 def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
-    """The steps from one to another as a program that is repeated.
+    """Cut out the steps from one to another as a program that is repeated.
 
     What the first of them waited for in the step before, each repetition waits for in the one
     before: at the same distance from its end.
@@ -183,10 +179,10 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
 
 
 def whole(graph: Graph, recorded: Recorded) -> Program:
-    """A file without steps as a program that runs once, in the window that its figures are of.
+    """Make a program that runs once of a file without steps, in the window of its figures.
 
     That begins with the first GPU activity. What the host did before is as it was, whatever is
-    changed, and of a call that began before only the rest counts.
+    changed.
     """
     program, window = recorded.program, graph.host.timeline.windows[0]
     is_before = (program.kind != NodeKind.ACTIVITY) & (program.moment_ns <= window.start_ns)
@@ -205,10 +201,9 @@ def whole(graph: Graph, recorded: Recorded) -> Program:
 
 
 def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
-    """The same steps as a program that runs once, from where the steps before them had come.
+    """Cut out the same steps as a program that runs once, from where the steps before had come.
 
-    What they waited for of the steps before is reached as recorded. The targets of its
-    edges are nodes of the steps.
+    What they waited for of these is reached as recorded.
     """
     timeline, whole = graph.host.timeline, recorded.program
     into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
@@ -221,7 +216,6 @@ def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> P
 def _is_inside(
     graph: Graph, recorded: Recorded, first_step: int, last_step: int
 ) -> NDArray[np.bool_]:
-    """bool[n], which nodes the host launched or called in the steps from one to another."""
     timeline = graph.host.timeline
     start_ns = timeline.trace.start_ns[timeline.steps[first_step].event_id]
     end_ns = timeline.trace.end_ns[timeline.steps[last_step].event_id]
@@ -252,7 +246,6 @@ def _wrapped(
 def _add_wraps(
     graph: Graph, program: Program, ends: NDArray[np.intp], first_step: int, last_step: int
 ) -> Program:
-    """The same, where each stream and the thread of the steps go on from their end."""
     timeline = graph.host.timeline
     first, last = ends.T
     is_stream = program.row[first] != ABSENT
@@ -287,5 +280,4 @@ def _between_ns(
     between_ns = int(np.median(start_ns[1:] - end_ns[:-1])) if len(steps) > 1 else 0
     before_ns = trace.start_ns[program.event_id[first]] - start_ns[first_step]
     after_ns = end_ns[last_step] - program.moment_ns[last]
-    work_ns: Int64Array = before_ns + np.maximum(after_ns, 0) + between_ns
-    return work_ns
+    return np.asarray(before_ns + np.maximum(after_ns, 0) + between_ns)

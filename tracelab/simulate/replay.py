@@ -1,12 +1,9 @@
 """Replay programs: what a step takes once each repetition goes on as the one before it.
 
 The time at which a node is reached is the latest over what leads to it, a recurrence of maxima and
-sums. Along a thread or a stream it is a running sum that whatever else is waited for pushes back:
-the nodes of a block are computed together, as a running maximum. So are programs that differ by an
-edit: a row of each table is a node in all of them.
-
-A block is a run of nodes along one thread or stream. What one of its nodes waits for besides the
-node before it lies in an earlier block: a new block begins where the host waits for a GPU, where a
+sums. Nodes are computed by blocks, as a running maximum, and all programs that differ by an edit at
+once. A block is a run of nodes along one thread or stream. What one of its nodes waits for besides
+the node before it lies in an earlier block: one begins where the host waits for a GPU, where a
 stream waits for what the host launched after that, where a thread goes on after another one.
 """
 
@@ -51,7 +48,7 @@ class Block(Record):
     """A range of positions, and of the edges into them.
 
     Attributes:
-        positions: their range.
+        positions: a range of `BlockOrder.node`.
         turns: ranges of `BlockOrder.edge` in which no two edges have the same target, each with the
             targets, counted from the block's first position; None where that is every one.
     """
@@ -145,7 +142,6 @@ def _blocks(
     turn: NDArray[np.intp],
     at: NDArray[np.intp],
 ) -> Iterator[Block]:
-    """The blocks, of the block, the turn and the target's position of each edge."""
     changes = (np.diff(block, prepend=ABSENT) != 0) | (np.diff(turn, prepend=ABSENT) != 0)
     first_edge = np.flatnonzero(changes)
     edge_bounds = np.append(first_edge, len(block)).tolist()
@@ -162,7 +158,7 @@ def _blocks(
 
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
 REPETITIONS = 4
-# The memory of one pass is bounded: this many programs, and fewer where they are large.
+# So many programs in one pass, and fewer where they are large.
 _MAX_PROGRAMS, _MAX_ROWS = 64, 2**24
 
 
@@ -170,8 +166,8 @@ class Replayed(Arrays):
     """Times of replayed programs.
 
     Attributes:
-        step_ns: int64[p], ns, what a step takes; of programs that run once, all of it, since the
-            first node was reached in the recording until the last activity has ended.
+        step_ns: int64[p], ns, what a step takes; of programs that run once, until the last activity
+            has ended.
         time_ns: int64[n, p], ns, when each node was reached in the last repetition.
     """
 
@@ -200,7 +196,6 @@ def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
 def _replay_in_parts(
     base: Program, programs: Iterable[Program], repetitions: int
 ) -> Iterator[Replayed]:
-    """Replay as many programs at once as the memory of a pass holds."""
     rest = iter(programs)
     at_once = max(1, min(_MAX_PROGRAMS, _MAX_ROWS // (len(base) + len(base.source) + 1)))
     while some := list(islice(rest, at_once)):
@@ -270,7 +265,7 @@ def _run(
 def _joined_edges(
     programs: Sequence[Program], base: Program
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int8], NDArray[np.int64]]:
-    """The edges of all programs: sources, targets, lags, and int64[e, p] of what each takes, ns."""
+    """Join all edges: sources, targets, lags, and int64[e, p] of what each takes, ns."""
     shared = len(base.source)
     columns = np.concatenate(
         [np.stack((of.source[shared:], of.target[shared:], of.lag[shared:])) for of in programs],

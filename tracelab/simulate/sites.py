@@ -57,7 +57,7 @@ class Selection(Record, eq=False, dict=True):
         sites: whose place it is.
         calls: bool[n], the nodes of host calls that were made there.
         activities: bool[n], those that these calls launched, or whose name it is.
-        share_of: a function that gives `host_share`; None for what `regions` hold, or is for them.
+        share_of: a function that gives `host_share`; None for that of the `regions`.
         made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         is_everywhere: whether it is all of the program.
         regions: a function that gives when each thread was there, by its index.
@@ -73,10 +73,7 @@ class Selection(Record, eq=False, dict=True):
 
     @cached_property
     def host_share(self) -> NDArray[np.float64]:
-        """float64[e], of each edge of the recorded program that is host work the share done there.
-
-        0 for all other edges.
-        """
+        """float64[e], of each edge that is host work the share done there; 0 for all others."""
         return self.sites.share_for(self.regions()) if self.share_of is None else self.share_of()
 
     @cached_property
@@ -88,16 +85,12 @@ class Selection(Record, eq=False, dict=True):
 class Sites:
     """Finds the nodes of places, each place once.
 
-    Args:
+    Attributes:
         graph: the file that the program is of.
         lines: where to look for the program's source; without it, no line is known.
-        program: the program that edits start from.
-        loose: the same steps in other ways, which edits start from as well.
+        program: the program that edits start from; they start from `loose` ones of its steps, too.
         remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
         first_use: the host events (int64[k], event ids) that come once: no edit changes them.
-
-    Attributes:
-        graph, lines, program, remedies, first_use: as given.
         edited: what edits made of these programs so far, by program and by edit.
         named: places that are only some calls or activities of another one, as of `name_events`.
     """
@@ -162,10 +155,7 @@ class Sites:
 
     @cached_property
     def torch_times(self) -> Mapping[int, Intervals]:
-        """Intervals in which each thread was in an operator or directly in a PyTorch function.
-
-        By index into `Trace.threads`.
-        """
+        """Intervals of each thread in an operator or directly in a PyTorch function."""
         trace, frames = self.timeline.trace, python_frames(self.timeline)
         regions = dict(self.regions(trace.of_category(Category.OPERATOR)))
         is_function = frames.have_name(is_source_function)
@@ -196,10 +186,7 @@ class Sites:
 
     @cached_property
     def silent_shares(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Shares of each edge of host work: that without any event, and that outside any region.
-
-        Each is float64[e], 0 for all other edges.
-        """
+        """float64[e] twice: of host work the share without any event, and that without a region."""
         silent, unknown = map(self.share_within, find_silence(self.graph.host))
         return read_only(silent), read_only(unknown)
 
@@ -212,10 +199,7 @@ class Sites:
 
     @cached_property
     def blocking(self) -> NDArray[np.int8]:
-        """int8[n], of host calls that returned only when GPU work had finished their `Blocking`.
-
-        ABSENT for all other nodes.
-        """
+        """int8[n], the `Blocking` of host calls that waited for the GPU, else ABSENT."""
         blocking_calls = self.graph.host.blocking_calls
         blocking_of = np.full(len(self.timeline.trace), ABSENT, dtype=np.int8)
         blocking_of[blocking_calls.event_id] = blocking_calls.kind
@@ -239,8 +223,7 @@ class Sites:
     @cached_property
     def copied_bytes(self) -> Int64Array:
         """int64[n], the bytes of copies and memsets; ABSENT for other nodes, or not known."""
-        of_node: Int64Array = self.timeline.trace.copied_bytes[self.program.event_id]
-        return of_node
+        return np.asarray(self.timeline.trace.copied_bytes[self.program.event_id])
 
     @cached_property
     def is_tensor_operator(self) -> NDArray[np.bool_]:
@@ -254,19 +237,14 @@ class Sites:
         return read_only(~(is_tensor & (parent_index != ABSENT) & is_tensor[parent_index]))
 
     def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
-        """int64[n], index into `Timeline.operators` of the innermost operator around host calls.
-
-        ABSENT for all other nodes, and outside any operator.
-        """
+        """int64[n], index into `Timeline.operators` of the innermost around calls, or ABSENT."""
         index = np.full(len(nodes), ABSENT, dtype=np.int64)
         index[nodes] = self.timeline.operators.innermost(self.program.event_id[nodes])
         return index
 
     @cached_property
     def _is_host(self) -> NDArray[np.bool_]:
-        """bool[n], which nodes are of host calls."""
-        is_host: NDArray[np.bool_] = self.program.kind != NodeKind.ACTIVITY
-        return read_only(is_host)
+        return read_only(np.asarray(self.program.kind != NodeKind.ACTIVITY))
 
     def _select(self, place: str | None) -> Selection:
         if place is None:
@@ -391,7 +369,6 @@ class Sites:
     def _holding(
         self, regions: Mapping[int, Intervals], calls: Int64Array
     ) -> Mapping[int, Intervals]:
-        """Select the regions in which calls (event ids) were made."""
         trace, held = self.timeline.trace, {}
         for thread, region in regions.items():
             own = trace.thread_index[calls] == thread
@@ -421,7 +398,7 @@ class Sites:
         return unions(trace.thread_index[chosen], trace.start_ns[chosen], trace.end_ns[chosen])
 
     def inside(self, regions: Mapping[int, Intervals]) -> NDArray[np.bool_]:
-        """bool[n], the nodes of host calls that were made in some regions."""
+        """bool[n], the host calls that were made in some regions, or for them."""
         inside = self._is_host.copy()
         inside[inside] = self._are_inside(self.program.event_id[inside], regions)
         return inside
@@ -429,7 +406,6 @@ class Sites:
     def _are_inside(
         self, events: Int64Array, regions: Mapping[int, Intervals]
     ) -> NDArray[np.bool_]:
-        """bool[k], which host events (event ids) were made in some regions, or for them."""
         trace = self.timeline.trace
         inside, helped = np.zeros(len(events), dtype=np.bool_), self._add_helpers(regions)
         for thread, index in groups_of(trace.thread_index[events]):
@@ -452,7 +428,6 @@ class Sites:
 
     @cached_property
     def _python_threads(self) -> frozenset[int]:
-        """Index into `Trace.threads` of those that ran Python functions."""
         trace = self.timeline.trace
         return frozenset(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
 
@@ -461,10 +436,7 @@ class Sites:
         return self.share_within(self._add_helpers(regions))
 
     def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
-        """float64[e], of each edge of host work the share that lies in some regions.
-
-        Of one from thread to thread, what lies in a region of either counts.
-        """
+        """float64[e], of each edge of host work the share in regions of either of its threads."""
         program, trace = self.program, self.timeline.trace
         share = np.zeros(len(program.via))
         edges = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)))
@@ -495,7 +467,6 @@ def exclude(
 
 
 def _is_named(text: str, name: str) -> bool:
-    """Return True if the user's name means an event of this text."""
     if text == name or called_as_shown(text) == name:
         return True
     frame = parse_frame(text)
@@ -505,7 +476,6 @@ def _is_named(text: str, name: str) -> bool:
 
 
 def _is_file(recorded: str | None, file: str) -> bool:
-    """Return True if a recorded path ends with the file that the user names."""
     if recorded is None:
         return False
     parts, wanted = re.split(r"[\\/]", recorded), re.split(r"[\\/]", file)
@@ -517,7 +487,7 @@ def _is_file(recorded: str | None, file: str) -> bool:
 # PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
 # as the preparation of an optimizer's step, are gone once their launches are replayed.
 _LONG_NS = 200_000
-# The file does not say what the host did meanwhile.
+# Longer than this, and the file does not say what the host did.
 _LONG_UNKNOWN_NS = 1_000_000
 # In a silence no thread has an event for longer than launching takes.
 _MIN_SILENCE_NS = 50_000
@@ -534,16 +504,15 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
     work = work_at(timeline, program.thread_index[program.target[edges]], middle_ns)
     is_long = program.latency_ns[edges] >= _LONG_UNKNOWN_NS
     is_other[edges] = (work == Doing.OTHER) | (is_long & (work == Doing.UNKNOWN))
-    found: NDArray[np.bool_] = is_other
-    return found
+    return np.asarray(is_other)
 
 
 def times_of(
     trace: Trace, program: Program, edges: NDArray[np.intp]
 ) -> tuple[Int64Array, Int64Array]:
-    """Return the start and end of host-work edges in the file: int64[k] each, ns.
+    """int64[k] each, ns: start and end of host-work edges in the file.
 
-    Of an edge from the repetition before, it is the time just before its target.
+    An edge from the repetition before stands for the time just before its target.
     """
     end_ns = trace.start_ns[program.event_id[program.target[edges]]]
     source_ns = trace.end_ns[program.event_id[program.source[edges]]]
@@ -552,11 +521,10 @@ def times_of(
 
 
 def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Intervals]]:
-    """Find the intervals in which the file does not say what the host did, thread by thread.
+    """Find when the file does not say what the host did: by index into `Trace.threads`.
 
     Returns:
-        by index into `Trace.threads` those that are longer than launches take, or unknown; and the
-        unknown ones, outside all regions that somebody named, a step for one.
+        the silence longer than launches take, or unknown; and the unknown, outside named regions.
     """
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
@@ -576,7 +544,6 @@ def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Inte
 def _silence(
     states: Sequence[ThreadState], *, is_recorded: bool
 ) -> tuple[Intervals, Intervals] | None:
-    """The silence of some threads together, and that outside all regions; None if all is silent."""
     known = functools.reduce(join, (getattr(state, doing) for state in states for doing in _DOING))
     if not len(known):
         return None

@@ -60,10 +60,10 @@ _DEFAULT_COPY_CALL_NS = 5_000
 def unblock(program: Program, selection: Selection) -> Edited:
     """The host does not wait there; a copy that only fed the wait goes, too.
 
-    What the wait kept in order on two streams stays so, as by an event wait, unless the program
-    makes its streams wait for something else there. Where data decide the size of an operator's
-    result, the bounds are that only its waits go and that the operator goes, as the search for
-    positions does that are found once. A wait for a value that decides a branch stays.
+    What the wait kept in order on two streams stays so, as by an event wait, unless streams wait
+    for something else there. Where data decide the size of an operator's result, the bounds are
+    that only its waits go and that the operator goes. A wait for a value that decides a branch
+    stays.
     """
     sites = selection.sites
     calls = calls_in_same_operators(sites, selection.calls & waits_for_gpu(sites))
@@ -85,10 +85,7 @@ def unblock(program: Program, selection: Selection) -> Edited:
 
 
 def no_wait(program: Program, selection: Selection) -> Edited:
-    """The stream does not wait there for another one.
-
-    A wait is that of the call which made the stream wait, or of what was launched after it.
-    """
+    """The stream does not wait there: by the call that makes it, or for what comes after that."""
     waits = program.via == Via.EVENT
     waits &= (selection.activities | _after_waits_of(program, selection))[program.target]
     direction = selection.sites.copy_direction
@@ -149,7 +146,7 @@ def asynchronous_call_ns(program: Program) -> int:
 
 
 def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
-    """The same without operators (event ids): their host work, calls, and what they launched."""
+    """Take operators (event ids) away: their host work, calls, and what they launched."""
     regions = sites.regions(operators)
     calls = sites.inside(regions)
     return remove_host_work(program, sites, calls, sites.share_within(regions))
@@ -158,7 +155,7 @@ def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> P
 def remove_host_work(
     program: Program, sites: Sites, calls: NDArray[np.bool_], share: NDArray[np.float64]
 ) -> Program:
-    """The same without some calls (bool[n]), what they launched, and a share of other work.
+    """Take calls (bool[n]) away, what they launched, and a share of other work.
 
     The share is float64[edges of the recorded program], of the work between calls.
     """
@@ -170,7 +167,7 @@ def remove_host_work(
 
 
 def scale_host_work(program: Program, share: NDArray[np.float64], factor: float) -> Program:
-    """The same, where a share of the work between calls takes `factor` times as long."""
+    """Let a share of the work between calls take `factor` times as long."""
     of_edge = np.zeros(len(program.via))
     of_edge[: len(share)] = share
     latency_ns = times(program.latency_ns, 1 - of_edge * (1 - factor))
@@ -201,12 +198,11 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
     """Event ids of the operators of PyTorch's that the program called, around some operators."""
     nesting = sites.timeline.operators
     outermost = nesting.around(operators[operators != ABSENT], sites.is_outermost)
-    event_id: Int64Array = nesting.event_id[np.unique(outermost)]
-    return event_id
+    return np.asarray(nesting.event_id[np.unique(outermost)])
 
 
 def remove_waits(program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> Program:
-    """The same, where calls (bool[n]) take no time, or what an asynchronous copy's call takes."""
+    """Let calls (bool[n]) take no time, or what an asynchronous copy's call takes."""
     copy_call_ns = np.minimum(program.cost_ns, asynchronous_call_ns(program))
     changed = remove_edges(program, (program.via == Via.WAIT) & calls[program.target])
     return replace_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
@@ -226,7 +222,7 @@ def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def _keep_order(
     program: Program, waiting: Program, sites: Sites, calls: NDArray[np.bool_]
 ) -> Program:
-    """The same, where what blocking calls kept in order stays so: by event waits of the streams."""
+    """Keep in order by event waits of the streams what blocking calls kept in order."""
     waits = (waiting.via == Via.WAIT) & (waiting.latency_ns != NEVER)
     waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
     waits &= sites.copy_direction[waiting.source] != "d2h"
@@ -251,7 +247,6 @@ def _await(
     target: NDArray[np.intp],
     lag: NDArray[np.int8],
 ) -> Program:
-    """The same, where activities wait as for an event for others, as far as these come before."""
     comes_before = (lag == 1) | ((lag == 0) & (source < target))
     source, target = source[comes_before], target[comes_before]
     index = event_index(program.activity_kind[target])
@@ -291,7 +286,6 @@ def prefetch(program: Program, selection: Selection) -> Edited:
 
 
 def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited:
-    """Copies become pinned and asynchronous, and as fast as that is."""
     if not copies.any():
         return Edited.exactly(program, 0)
     changed = _launched_when_called(_asynchronous(program, sites, copies), sites, copies)
@@ -309,7 +303,6 @@ def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited
 
 
 def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
-    """bool[n], the copies of which one side is pageable memory."""
     is_pageable: NDArray[np.bool_] = sites.program.activity_kind == Kind.COPY
     is_pageable[is_pageable] = match_names(
         sites.timeline.trace, sites.program.event_id[is_pageable], copies_pageable_memory
@@ -318,14 +311,13 @@ def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
 
 
 def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where the calls of copies return without a wait; nor does their operator wait."""
+    """Let the calls of copies return without a wait; nor does their operator wait."""
     is_copy_call = np.isin(np.arange(len(copies)), program.launch_node[copies])
     calls = calls_in_same_operators(sites, is_copy_call)
     return remove_waits(program, calls & waits_for_gpu(sites), is_copy_call)
 
 
 def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where copies begin once their call has returned, whatever it did before."""
     edges = (program.via == Via.LAUNCH) & copies[program.target]
     from_begin = program.kind[program.source] == NodeKind.BEGIN
     after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
@@ -334,7 +326,7 @@ def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.boo
 
 
 def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, float, str | None]:
-    """Return the bounds of pinned copies' bandwidth, bytes/ns: of similar ones, or such GPUs."""
+    """Find the bounds of pinned copies' bandwidth, bytes/ns: of similar ones, or such GPUs."""
     size_bytes = sites.copied_bytes
     typical_bytes = np.median(size_bytes[copies])
     is_alike = (sites.program.activity_kind == Kind.COPY) & ~_is_pageable(sites)
@@ -354,7 +346,7 @@ def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, f
 
 
 def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
-    """The same, where copies run in their own stream, launched by the call of the step before."""
+    """Run copies in their own stream, launched by the call of the step before."""
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
@@ -387,11 +379,10 @@ _USE_UNKNOWN = "where the result is used is not known: at the latest at the end 
 def side_stream(program: Program, selection: Selection) -> Edited:
     """Its activities run in a stream of their own and are waited for where the result is used.
 
-    They begin once what came before them in their stream is over, which may be their input; a copy
-    from the host has none. Where a result is used the file does not say. Predicted is the next time
-    that the same stream waits for such an activity, at the latest the end of the step, which is the
-    lower bound. Compute that moves may find no free multiprocessor: of that only the bounds are
-    known.
+    They begin once what came before them in their stream is over; a copy from the host has no such
+    input. The file does not say where a result is used: predicted is the next time that the stream
+    waits for such an activity, the lower bound the end of the step. Compute that moves may find no
+    free multiprocessor: of that only the bounds are known.
     """
     sites, nodes = selection.sites, selection.activities
     count = int(nodes.sum())
@@ -440,7 +431,7 @@ def _find_feeds(
 
 
 def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
-    """The same, where activities run in streams of their own, and nothing waits for them."""
+    """Run activities in streams of their own, and let nothing wait for them."""
     before, lag = kept_before(program, nodes)
     has_input = nodes & (before != ABSENT) & (sites.copy_direction != "h2d")
     feeds = np.isin(program.via, (Via.STREAM, Via.EVENT)) & nodes[program.source]

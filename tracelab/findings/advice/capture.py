@@ -1,7 +1,6 @@
 """Capture: what keeps the steady steps from being a CUDA graph, and which part of them can be one.
 
-While a graph is captured, no call may wait for the GPU, copy pageable memory or allocate. What runs
-between two blocking calls can be a graph of its own.
+While a graph is captured, no call may wait for the GPU, copy pageable memory or allocate.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Blocker(Record):
     """The calls of one place that no capture can hold.
 
     Attributes:
-        way: why a capture cannot hold them.
         what, call: the place and the call in words.
         per_step: their number in a step; in the window if there are no steps.
         idle_ns: ns, the idle time that they caused in all steps.
@@ -134,7 +132,6 @@ class Launched(Record):
     eager_per_step: int
     is_mostly_replays: bool
     eager_at: str
-
     copies_inputs: bool
 
 
@@ -146,7 +143,6 @@ class Capture(Record, eq=False):
         as_is, after_removal: the largest segment between all, and without those that can go.
         threads: other threads than the main thread and autograd's that launch much of a step.
         has_steps: True if the file has steady steps; else it is about the window.
-        has_collectives: True if the steps communicate.
         compiled_share: the share of the launches that `torch.compile` made.
         launched: what is replayed, and launched next to it; None if most steps replay nothing.
     """
@@ -162,13 +158,7 @@ class Capture(Record, eq=False):
 
 
 class _Calls(Record, eq=False):
-    """Launches, or blocking calls, of the steps, by start.
-
-    Attributes:
-        event_id: int64[k].
-        start_ns: int64[k], ns.
-        step: intp[k], index into the chosen steps.
-    """
+    """Launches, or blocking calls, by start; their steps are indices into the chosen steps."""
 
     event_id: Int64Array
     start_ns: Int64Array
@@ -179,10 +169,7 @@ class _Calls(Record, eq=False):
 
 
 def find_capture(context: Context) -> Capture | None:
-    """Find what a graph of the steady steps would hold, or of the window without any.
-
-    None if nothing was launched.
-    """
+    """Find what a graph of the steady steps, or the window, would hold; None without launches."""
     timeline, trace = context.timeline, context.trace
     step_of_row = _chosen_step(context, timeline.step_index, trace.start_ns[timeline.launch_id])
     rows = np.flatnonzero((timeline.launch_id != ABSENT) & (step_of_row != ABSENT))
@@ -213,19 +200,16 @@ def _chosen_step(
     """intp[k], the steady step of host calls, else ABSENT; 0 in a window without any."""
     steady = context.timeline.steady
     if steady is None:
-        is_inside = (start_ns >= _first_launch_ns(context)) & (start_ns < context.window.end_ns)
+        timeline, begin_ns = context.timeline, context.window.start_ns
+        # The first activity may have been launched before the window.
+        is_inside = context.is_inside(timeline.start_ns, timeline.end_ns)
+        launch_id = timeline.launch_id[is_inside & (timeline.launch_id != ABSENT)]
+        first_ns = context.trace.start_ns[launch_id].min(initial=begin_ns)
+        is_inside = (start_ns >= first_ns) & (start_ns < context.window.end_ns)
         return np.where(is_inside, 0, ABSENT)
     number = np.full(len(context.timeline.steps) + 1, ABSENT, dtype=np.intp)
     number[list(steady.indices)] = np.arange(len(steady.indices))
     return number[step_index]
-
-
-def _first_launch_ns(context: Context) -> int:
-    """Return when the first activity of the window was launched, ns; maybe before the window."""
-    timeline, begin_ns = context.timeline, context.window.start_ns
-    is_inside = context.is_inside(timeline.start_ns, timeline.end_ns)
-    launch_id = timeline.launch_id[is_inside & (timeline.launch_id != ABSENT)]
-    return int(context.trace.start_ns[launch_id].min(initial=begin_ns))
 
 
 # --- what is in the way ---
@@ -281,17 +265,14 @@ def _find_blockers(
 def _are_inside(
     launches: _Calls, moments_ns: Int64Array, step: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """bool[k], moments that have more than a few launches of their step on either side."""
     first = np.searchsorted(launches.step, step)
     end = np.searchsorted(launches.step, step, side="right")
     before = np.clip(np.searchsorted(launches.start_ns, moments_ns) - first, 0, end - first)
     few = _MIN_SHARE_AROUND * (end - first)
-    inside: NDArray[np.bool_] = (before > few) & (end - first - before > few)
-    return inside
+    return np.asarray((before > few) & (end - first - before > few))
 
 
 def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
-    """Return the edit of the remedy of each call (event ids); None without one."""
     of_rules = [context.recognized.remedies(call_id, rule_id) for rule_id in _RULES_OF_CALLS]
     edits = [
         [x.edit_of_finding for x in remedies if x is not None and not x.is_general]
@@ -304,7 +285,6 @@ def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
 
 
 def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> Launched | None:
-    """Find what is replayed, and what is launched next to it; None if most steps replay nothing."""
     timeline, launch_id = context.timeline, launches.event_id
     is_replay = match_names(context.trace, launch_id, is_graph_launch)
     replays, steps = int(is_replay.sum()), int(launches.step.max()) + 1
@@ -324,7 +304,6 @@ def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -
 
 
 def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
-    """Return True if launches (int64[k], event ids) all are copies that begin compiled code."""
     operators = context.timeline.operators
     inside = operators.innermost(launch_id)
     is_copy = np.append(operators.have_name(_COPIES.__contains__), False)[inside]
@@ -334,7 +313,6 @@ def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
 
 
 def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:
-    """Name the threads that launch much of a step, but the main thread and autograd's."""
     trace = context.trace
     thread = trace.thread_index[launches.event_id[~context.is_of_backward[rows]]]
     others = Counter(thread.tolist()).most_common()[1:]
@@ -343,10 +321,8 @@ def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -
 
 
 def _top_place(context: Context, launch_id: Int64Array) -> str:
-    """Name the place of most of some launches (int64[k], event ids), else "".
-
-    In compiled code that is the operator: the program calls no more than the model there.
-    """
+    """Name the place of most of some launches (int64[k], event ids), else ""."""
+    # In compiled code that is the operator: the program calls no more than the model there.
     in_compiled = compiled_regions(context.trace).innermost(launch_id) != ABSENT
     sites = [
         replace(site, call=None, line=None) if is_compiled else site
@@ -410,7 +386,7 @@ def _largest_segment(
 
 
 def _usual_length(lengths: Int64Array) -> int:
-    """Return the length of the segments that hold most: half of all is in none that is longer.
+    """Return the length of segments: half of all is in none that is longer.
 
     >>> _usual_length(np.array([1, 1, 1, 1, 40, 42, 42]))
     42
@@ -421,7 +397,6 @@ def _usual_length(lengths: Int64Array) -> int:
 
 
 def _phases_of(context: Context, launch_id: Int64Array) -> tuple[str, ...]:
-    """Name the phases of launches; none if the file hardly shows any."""
     phase = context.phases.phases_of(launch_id)
     share = {phase_: float((phase == phase_).mean()) for phase_ in _NAMED_PHASES}
     if sum(share.values()) <= _MIN_SHARE_OF_LAUNCHES:
@@ -432,7 +407,6 @@ def _phases_of(context: Context, launch_id: Int64Array) -> tuple[str, ...]:
 
 
 def _surroundings(context: Context, call_id: Int64Array) -> str | None:
-    """Name what most of the calls at an end of a segment are inside."""
     if not len(call_id):
         return None
     is_backward = context.phases.phases_of(call_id) == Phase.BACKWARD
@@ -443,7 +417,6 @@ def _surroundings(context: Context, call_id: Int64Array) -> str | None:
 
 
 def _module_of(context: Context, event_id: Int64Array) -> str | None:
-    """Name the outermost module that most of these host events are in; None without one."""
     trace = context.trace
     frames = trace.of_category(Category.PYTHON)
     is_module = match_names(trace, frames, lambda name: name.startswith(MODULE_PREFIX))

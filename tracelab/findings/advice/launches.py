@@ -1,7 +1,7 @@
 """Late launches: advise a CUDA graph of what can be captured, after what is in its way.
 
 No function is named that the trace's PyTorch does not have. A larger batch is not advised: no trace
-shows how much work it adds to the GPU's. The sentences are those of ``advice.toml``.
+shows how much work it adds. The sentences are those of ``advice.toml``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GRAPH = "graph"  # the edit
 # Of the launches, in a compiled program.
 _MIN_COMPILED_SHARE = 0.5
 _MIN_GRAPH_LAUNCHES = 20
-# Times as many launches in one graph make it worth it to remove a blocker.
+# Times as many launches in one graph are worth the removal of a blocker.
 _MIN_GRAPH_GROWTH = 1.5
 _MAX_PLACES = 3
 _TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
@@ -39,12 +39,9 @@ class Step(NamedTuple):
 
 
 class Advice(NamedTuple):
-    """Sentences, and the edit that stands for exactly that.
+    """Numbered steps with the edit for them; None if its saving cannot be predicted.
 
-    Attributes:
-        fix: numbered steps, and the most important one.
-        edit: the edit; None if its saving cannot be predicted.
-        is_possible: True if the trace shows that it can be done: the same launches each time.
+    It is possible if the trace shows that it can be done: the same launches each time.
     """
 
     fix: Instead
@@ -75,15 +72,11 @@ def advise(context: Context, lost_ns: int) -> Advice:
         return _advise_on_replays(context, capture, capture.launched)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), _GRAPH])
-    return Advice(
-        _fix(context, capture, plan),
-        JOINT.join(edits),
-        is_possible=_is_possible(context, capture, plan),
-    )
+    fix, is_possible = _fix(context, capture, plan), _is_possible(context, capture, plan)
+    return Advice(fix, JOINT.join(edits), is_possible)
 
 
 def _advise_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
-    """Advise on the late launches of a program that replays most of its work."""
     has_several = launched.replays_per_step > 1
     has_edit = launched.eager_per_step > 0 or (has_several and capture.has_steps)
     if has_several:
@@ -96,20 +89,13 @@ def _advise_on_replays(context: Context, capture: Capture, launched: Launched) -
     inside = [blocker for blocker in capture.blockers if blocker.is_inside]
     change = find_change(context, capture.as_is.repetitions) if has_edit else None
     conditions = _conditions(capture, change)
-    first = [
-        *_change_first("cuts_replays", inside, has_steps=capture.has_steps),
-        *conditions,
-    ]
+    first = _change_first("cuts_replays", inside, has_steps=capture.has_steps) + conditions
     text = _joined(_describe(launched, capture), _numbered([*(step.text for step in first), goal]))
-    return Advice(
-        _shortened(text, goal, first, inside),
-        _GRAPH if has_edit else None,
-        is_possible=not conditions,
-    )
+    fix = _shortened(text, goal, first, inside)
+    return Advice(fix, _GRAPH if has_edit else None, is_possible=not conditions)
 
 
 def _describe(launched: Launched, capture: Capture) -> str:
-    """Describe what is replayed and launched."""
     graphs, eager = launched.replays_per_step, launched.eager_per_step
     return _SENTENCES["launches" if eager else "replays"].format(
         whole="A step" if capture.has_steps else "The trace",
@@ -120,7 +106,6 @@ def _describe(launched: Launched, capture: Capture) -> str:
 
 
 def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
-    """Decide what to capture, and what comes before that."""
     as_is, after = capture.as_is, capture.after_removal
     change = find_change(context, as_is.repetitions)
     removed = tuple(blocker for blocker in capture.blockers if blocker.can_go)
@@ -141,23 +126,17 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
 
 
 def _fix(context: Context, capture: Capture, plan: _Plan) -> Instead:
-    """Put a plan into words: what is in the way, what to remove first, and what to capture then."""
     segment, launched = plan.segment, capture.launched
-    first = [
-        *(
-            step
-            for way in Way
-            for step in _change_first(
-                way.name, [one for one in plan.removed if one.way == way], has_steps=True
-            )
-        ),
-        *_conditions(capture, plan.change),
-        *([] if segment.cut_in is None else [_step("cut", cut_in=segment.cut_in)]),
-    ]
+    first = []
+    for way in Way:
+        removed = [blocker for blocker in plan.removed if blocker.way == way]
+        first += _change_first(way.name, removed, has_steps=True)
+    first += _conditions(capture, plan.change)
+    if segment.cut_in is not None:
+        first.append(_step("cut", cut_in=segment.cut_in))
     steps = [step.text for step in first]
-    shows = _joined(
-        "" if launched is None else _describe(launched, capture), _needed_at_once(capture, segment)
-    )
+    replays = "" if launched is None else _describe(launched, capture)
+    shows = _joined(replays, _needed_at_once(capture, segment))
     if not segment.is_whole and segment.launches < _MIN_GRAPH_LAUNCHES:
         fuse = _SENTENCES["fuse"].format(compiled=_compiled(capture))
         few = _SENTENCES["few"].format(launches=segment.launches)
@@ -187,7 +166,6 @@ def _change_first(name: str, blockers: Sequence[Blocker], *, has_steps: bool) ->
 
 
 def _conditions(capture: Capture, change: Change | None) -> list[Step]:
-    """Ask for the same launches each time, and for one thread."""
     steps = []
     if change is not None and change.kernel is not None:
         decodes = "backward" not in capture.after_removal.work
@@ -200,7 +178,6 @@ def _conditions(capture: Capture, change: Change | None) -> list[Step]:
 
 
 def _needed_at_once(capture: Capture, segment: Segment) -> str:
-    """Explain why a whole step is not one graph; "" if it may be one."""
     needed = [blocker for blocker in capture.blockers if blocker.is_needed]
     if not needed or segment.is_most:
         return ""
@@ -213,7 +190,6 @@ def _needed_at_once(capture: Capture, segment: Segment) -> str:
 
 
 def _goal(capture: Capture, segment: Segment) -> tuple[str, str, str]:
-    """Name what to capture, the same in short, and its size in a sentence."""
     of = f" of {segment.of_launches:,}" if segment.launches < segment.of_launches else ""
     is_often = segment.per_step > 1 and capture.has_steps
     times = f", {segment.per_step:,.3g} times a step" if is_often else ""
@@ -244,7 +220,6 @@ def _ends(segment: Segment) -> str:
 
 
 def _how(context: Context, capture: Capture, *, has_optimizer: bool) -> tuple[list[str], str]:
-    """Choose the functions of PyTorch, the best first, and a sentence about them."""
     functions, is_compiled = _functions(context, capture), _is_compiled(capture)
     # `torch.compile` cannot differentiate a backward pass again.
     if any("BackwardBackward" in name for name in context.trace.strings):
@@ -258,7 +233,6 @@ def _how(context: Context, capture: Capture, *, has_optimizer: bool) -> tuple[li
 
 
 def _functions(context: Context, capture: Capture) -> list[str]:
-    """List the functions that capture a model and that the trace's version of PyTorch has."""
     functions = [("2.0", _compiled(capture, ', mode="reduce-overhead"'))]
     if not _is_compiled(capture):
         functions.append(("1.10", "`torch.cuda.make_graphed_callables(model, (batch,))`"))
@@ -270,7 +244,6 @@ def _functions(context: Context, capture: Capture) -> list[str]:
 
 
 def _compiled(capture: Capture, mode: str = "") -> str:
-    """Return the call of `torch.compile`; in compiled code only the mode is new."""
     return f"`torch.compile({'...' if _is_compiled(capture) else 'model'}{mode})`"
 
 
@@ -282,7 +255,6 @@ def _is_compiled(capture: Capture) -> bool:
 
 
 def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[str]:
-    """List what a capture needs that the trace shows, or does not show."""
     change = plan.change
     is_met = {
         "free": plan.segment.is_whole and not has_first and change is not None,
@@ -294,7 +266,6 @@ def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[
 
 
 def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
-    """Tell whether the trace shows that a capture needs nothing more of the program."""
     is_same = plan.change is not None and plan.change.kernel is None
     if not is_same or capture.has_collectives or capture.threads or plan.segment.cut_in:
         return False
@@ -332,33 +303,18 @@ def _places(blockers: Sequence[Blocker], *, has_steps: bool) -> str:
 
 
 def _often(count: float, *, has_steps: bool) -> str:
-    """Describe how often something happens.
-
-    >>> _often(1.5, has_steps=True), _often(1, has_steps=False), _often(2, has_steps=False)
-    ('1.5 a step', 'once', '2 times')
-    """
     if has_steps:
         return f"{count:,.3g} a step"
     return "once" if count == 1 else f"{count:,.3g} times"
 
 
 def _numbered(steps: Sequence[str]) -> str:
-    """Join steps, numbered if there are several.
-
-    >>> _numbered(["Compile it."]), _numbered(["Pin it.", "Compile it."])
-    ('Compile it.', '1. Pin it. 2. Compile it.')
-    """
     if len(steps) < 2:
         return "".join(steps)
     return " ".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
 
 
 def _enumerated(names: Sequence[str]) -> str:
-    """Join names to a phrase.
-
-    >>> _enumerated(["a"]), _enumerated(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 

@@ -1,10 +1,8 @@
 """Values that the host waits for: what it may read behind a wait, and what it needs at once.
 
-A blocking call that reads a value for a log can be left out. One whose value decides what the
-program does next is a dependency: what can change is when the value is read, where it is used,
-and how much work one read serves. A call that only waits can be left out where no copy to the host
-was under way. Such a copy into pinned memory returns immediately, and what it writes may be read
-after the first wait that covers it.
+A blocking call that reads a value for a log can be left out; one whose value decides what the
+program does next only moves. A call that only waits can be left out where no copy to the host was
+under way: what such a copy into pinned memory writes may be read after the first wait behind it.
 """
 
 from __future__ import annotations
@@ -39,10 +37,9 @@ _NEVER = np.iinfo(np.int64).min
 # The host computes between a read and the next copy to the GPU if that takes so many times as long
 # as it usually takes from launch to launch.
 _MIN_COMPUTE_RATIO = 3
-
-# What comes of an action is small: a batch of data is not computed from the loss that was read.
+# A batch of data is not computed from the loss that was read.
 _MAX_INPUT_BYTES_PER_READ_BYTE = 4096
-# Of the reads of a thread: fewer are by chance.
+# Of a thread: fewer are by chance.
 _MIN_FED_SHARE_OF_READS = 0.1
 _MIN_SHARE_OF_WAITS_OF_PLACE = 0.5
 # Shares of the calls of a place from which a need holds for the place, or rules it out.
@@ -65,8 +62,7 @@ def own_waits(graph: Graph) -> Int64Array:
     calls, operators = graph.host.blocking_calls, graph.host.timeline.operators
     waits = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
     around = operators.around(operators.innermost(waits), operators.have_name(is_tensor_operator))
-    own: Int64Array = waits[around == ABSENT]
-    return own
+    return np.asarray(waits[around == ABSENT])
 
 
 def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
@@ -82,9 +78,8 @@ def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
     is_resolved = np.isin(np.arange(len(calls)), call_index)
     guards = _ends_since_last_wait(graph, copy_row)
     ended_index, ended_row = _copies_ended_by(graph, copy_row, np.flatnonzero(~is_resolved))
-    is_behind = _has_work_behind(
-        graph, np.append(call_index, ended_index), np.append(row, ended_row)
-    )
+    call_index, row = np.append(call_index, ended_index), np.append(row, ended_row)
+    is_behind = _has_work_behind(graph, call_index, row)
     # What a call waited for was over by its end: of others only that is certain.
     is_known = is_resolved | (is_behind & np.isin(np.arange(len(calls)), ended_index))
     names = timeline.trace.name_index[waits].tolist()
@@ -106,9 +101,8 @@ def _awaited_rows(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     is_wait = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
     edges = np.flatnonzero((graph.kind == EdgeKind.SYNC) & np.isin(graph.target_id, is_wait))
     by_copy = np.flatnonzero(np.isin(timeline.launch_id, calls.event_id))
-    by_copy = by_copy[
-        timeline.end_ns[by_copy] <= timeline.trace.end_ns[timeline.launch_id[by_copy]]
-    ]
+    ends_ns = timeline.trace.end_ns[timeline.launch_id[by_copy]]
+    by_copy = by_copy[timeline.end_ns[by_copy] <= ends_ns]
     call_id = np.concatenate((graph.target_id[edges], timeline.launch_id[by_copy]))
     row = np.concatenate((rows_of(timeline.event_id, graph.source_id[edges]), by_copy))
     return rows_of(calls.event_id, call_id), row
@@ -153,8 +147,7 @@ def _has_work_behind(
     is_work = replayed(timeline) if mostly_replays(timeline) else timeline.launch_id != ABSENT
     work_ns = np.unique(start_ns[timeline.launch_id[is_work]])
     first_behind = np.searchsorted(work_ns, launched_ns, side="right")
-    behind: NDArray[np.bool_] = np.searchsorted(work_ns, calls.start_ns) > first_behind
-    return behind
+    return np.asarray(np.searchsorted(work_ns, calls.start_ns) > first_behind)
 
 
 # --- what it copies to the GPU next ---
@@ -178,8 +171,7 @@ def fed_back(graph: Graph) -> FedBack:
     """Find the reads of a file that its next copies to the GPU are made of.
 
     A read feeds an input if the same thread's next launch is a copy to the GPU, no data loader runs
-    in between, and no training step lies between the copy before and the read. After a training
-    step the host reads a loss and continues with the next batch.
+    in between, and no training step lies before the read: after that it is a loss.
     """
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     trace, loading_id = timeline.trace, graph.host.loading_id
@@ -259,10 +251,7 @@ _MOVES = {Need[name]: Instead(**move) for name, move in SENTENCES["moves"].items
 
 
 def host_needs(graph: Graph) -> NDArray[np.int8]:
-    """int8[k], the `Need` for the value that each blocking call of a file waits for.
-
-    Example: ``[Need.BRANCH, Need.NONE]``: `if loss > 3:`, and `log.append(loss.item())`.
-    """
+    """int8[k], the `Need` for the value that each blocking call of a file waits for."""
     calls, operators = graph.host.blocking_calls, graph.host.timeline.operators
     need = np.full(len(calls), Need.NONE, dtype=np.int8)
     fed = fed_back(graph)
@@ -276,10 +265,6 @@ def host_needs(graph: Graph) -> NDArray[np.int8]:
 
 def choose_fix(fix: Instead, needs: NDArray[np.int8]) -> Instead:
     """Choose the fix for blocking calls of one place; if the host needs their values, what to move.
-
-    Args:
-        fix: what to do about calls whose values nothing needs.
-        needs: int8[k], a `Need` for each of the calls, as of `host_needs`.
 
     >>> choose_fix(Instead("Remove it."), np.array([Need.NONE, Need.NONE])).text
     'Remove it.'
@@ -298,5 +283,4 @@ def is_size(needs: NDArray[np.int8]) -> bool:
 
 
 def _are(needs: NDArray[np.int8], share: float, *which: Need) -> bool:
-    """Return True if at least such a share of the needs are some of these."""
     return bool(len(needs)) and bool(np.isin(needs, which).mean() >= share)

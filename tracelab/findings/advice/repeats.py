@@ -1,8 +1,7 @@
 """Launches that repeat: the same kernels with the same dimensions and shapes.
 
-No trace says how many places a mask has. But what is computed on them is launched with dimensions
-that follow from it: if these are the same in all steps, the positions most likely are, too, as
-those of splits, of relations, of padding that never change.
+No trace says how many places a mask has. But if what is computed on them is launched with the same
+dimensions in all steps, the positions most likely are the same, too.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ class Change(Record):
 def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Change | None:
     """Compare repetitions (timeline rows) of the same work; None if there is only one.
 
-    Kernels are compared by name. If these agree, a sample of them is compared by launch dimensions
-    and, if the file has them, by shapes.
+    Kernels are compared by name, and if these agree, a sample by launch dimensions and shapes.
     """
     timeline = context.timeline
     kernels = [rows[timeline.kind[rows] == Kind.COMPUTE] for rows in repetitions]
@@ -67,9 +65,7 @@ def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Ch
     arguments = context.arguments(known_id.tolist())
     shapes = [[_shapes(arguments.get(i, {})) for i in column] for column in operator_id.T.tolist()]
     grids = [[_dimensions(arguments[i]) for i in column] for column in kernel_id.T.tolist()]
-    differs = [
-        len(set(grid)) > 1 or len(set(shape)) > 1 for grid, shape in zip(grids, shapes, strict=True)
-    ]
+    differs = [len({*x}) > 1 or len({*y}) > 1 for x, y in zip(grids, shapes, strict=True)]
     kernel = context.kernel_name(int(rows[0, differs.index(True)])) if any(differs) else None
     return Change(kernel, has_shapes=any(map(any, shapes)))
 
@@ -106,17 +102,14 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
 
 
 def _sample(count: int, most: int) -> NDArray[np.intp]:
-    """Return indices of `count`, evenly spaced, at most `most`."""
     return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
 
 
 def _dimensions(arguments: Mapping[str, Any]) -> str:
-    """Return the launch dimensions of a kernel, from its arguments."""
     return repr([arguments.get(key) for key in ("grid", "block", "blocks per SM")])
 
 
 def _shapes(arguments: Mapping[str, Any]) -> str:
-    """Return the shapes that an operator was called with, from its arguments; "" without any."""
     shapes = arguments.get("Input Dims", arguments.get("Input dims"))
     return "" if shapes is None else repr(shapes)
 
@@ -124,7 +117,6 @@ def _shapes(arguments: Mapping[str, Any]) -> str:
 def _first_difference(
     kernels: Sequence[NDArray[np.intp]], names: Sequence[NDArray[Any]], one: int, other: int
 ) -> int:
-    """Return the timeline row of the first kernel that another repetition does not have."""
     length = min(len(kernels[one]), len(kernels[other]))
     differs = names[one][:length] != names[other][:length]
     longer = kernels[one if len(kernels[one]) > length else other]

@@ -43,10 +43,8 @@ _ONLY_FORWARD = re.compile(
 
 
 def calls_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """All but the first of the calls that run the same nodes, and what goes back through them.
-
-    Calls that ask for several leaves are of different results, or products of a Hessian.
-    """
+    """All but the first of the calls that run the same nodes, and what goes back through them."""
+    # Calls that ask for several leaves are of different results, or products of a Hessian.
     timeline = graph.host.timeline
     trace = timeline.trace
     calls = Nesting(trace, events)
@@ -82,11 +80,9 @@ def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.bool_]]]:
-    """Backward passes whose gradients no optimizer uses, or clears: event ids, and which are added.
-
-    A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
-    the first backward pass since a step, was not cleared: no step used what was in it.
-    """
+    """Find backward passes whose gradients no optimizer uses, or clears: which are added."""
+    # A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
+    # the first backward pass since a step, was not cleared: no step used what was in it.
     trace = timeline.trace
     steps = named(trace, is_optimizer_step, Category.ANNOTATION)
     gradients = named(trace, _ACCUMULATES.search, Category.OPERATOR)
@@ -158,20 +154,16 @@ def _find_unneeded(
     position = np.searchsorted(trace.start_ns[nodes], trace.start_ns[before]) - 1
     kept = trace.start_ns[gradients[~is_added]]
     has_node = position >= 0
-    node_ns = trace.start_ns[nodes[position[has_node]]]
-    is_own = np.searchsorted(kept, node_ns) == np.searchsorted(
-        kept, trace.start_ns[before[has_node]]
-    )
+    node_ns, before_ns = trace.start_ns[nodes[position[has_node]]], trace.start_ns[before[has_node]]
+    is_own = np.searchsorted(kept, node_ns) == np.searchsorted(kept, before_ns)
     own = np.unique(nodes[position[has_node]][is_own])
     return np.concatenate((behind, before, _weight_gradients(timeline, own)))
 
 
 def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """Add the nodes of operators that ran before any trained parameter was used.
-
-    Nodes run by falling number, and what a thread of autograd's own did in the forward pass, as for
-    a gradient penalty, comes last.
-    """
+    """Add the nodes of operators that ran before any trained parameter was used."""
+    # Nodes run by falling number, and what a thread of autograd's own did in the forward pass, as
+    # for a gradient penalty, comes last.
     timeline, found = graph.host.timeline, [events]
     trace, operators = timeline.trace, timeline.operators
     for gradients, is_added in _useless_passes(timeline):
@@ -199,10 +191,8 @@ def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
     sums = sums[are_inside(trace, sums, nodes)]
     products = named(trace, _PRODUCT.search, Category.OPERATOR)
     index = Nesting(trace, nodes).innermost(products)
-    last = [
-        products[inside][np.argmax(trace.start_ns[products[inside]])]
-        for _, inside in groups_of(index)
-    ]
+    of_nodes = (products[inside] for _, inside in groups_of(index))
+    last = [own[np.argmax(trace.start_ns[own])] for own in of_nodes]
     rows = np.flatnonzero(timeline.launch_id != ABSENT)
     rows = rows[match_names(trace, timeline.event_id[rows], _WEIGHT_GRADIENT.search)]
     calls = timeline.launch_id[rows]
@@ -227,8 +217,7 @@ def recomputed(graph: Graph, _events: Int64Array) -> Int64Array:
     children = np.flatnonzero(is_inside & is_node[parent_index])
     is_forward = operators.have_name(_ONLY_FORWARD.search)[children]
     last_ns = np.full(len(operators.event_id), -1, dtype=np.int64)
-    np.maximum.at(
-        last_ns, parent_index[children[is_forward]], operators.start_ns[children[is_forward]]
-    )
+    forward = children[is_forward]
+    np.maximum.at(last_ns, parent_index[forward], operators.start_ns[forward])
     is_before = operators.start_ns[children] <= last_ns[parent_index[children]]
     return np.concatenate((again, operators.event_id[chosen(children, is_before)]))

@@ -46,7 +46,7 @@ _COPIES = r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$"
 
 _CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
 _SCALARS_BYTES = 64
-# From an all-reduce to the read of its result.
+# An all-reduce and the read of its result.
 _MAX_LAUNCHES_BETWEEN = 2
 
 
@@ -105,7 +105,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
 def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     """All-reduces of a few numbers that the host reads immediately, and the reads.
 
-    What a gradient scaler asks all ranks before it steps is needed.
+    A gradient scaler needs its own before it steps.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     found = collectives(timeline)
@@ -121,9 +121,8 @@ def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
     checks = named(trace, _CHECKS_FOR_INF.__eq__, *_NAMED)
     is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
     is_read = (read_index != ABSENT) & ~is_check
-    between = _launches_between(
-        timeline, launch_id[is_read], trace.start_ns[reads[read_index[is_read]]]
-    )
+    read_ns = trace.start_ns[reads[read_index[is_read]]]
+    between = _launches_between(timeline, launch_id[is_read], read_ns)
     is_read[is_read] = between <= _MAX_LAUNCHES_BETWEEN
     found_id = np.concatenate((_issuing(graph, rows[is_read]), reads[read_index[is_read]]))
     return recurs_in_most_steps(graph, np.unique(found_id))
@@ -155,14 +154,12 @@ def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _issuing(graph: Graph, rows: NDArray[np.integer[Any]]) -> Int64Array:
-    """The outermost calls of torch.distributed that issue some collectives (timeline rows)."""
     launch_id = graph.host.timeline.launch_id[rows]
     calls = outermost(graph, launch_id, function=_ISSUES)
     return chosen(calls, ~np.isin(calls, launch_id))
 
 
 def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Array:
-    """int64[k], the index of the first of some others that its thread begins after each event."""
     trace = timeline.trace
     thread = trace.thread_index[events]
     order = np.lexsort((trace.start_ns[others], trace.thread_index[others]))
@@ -175,10 +172,8 @@ def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Ar
 def _launches_between(
     timeline: Timeline, launch_id: Int64Array, until_ns: Int64Array
 ) -> NDArray[np.intp]:
-    """intp[k], how much compute each thread launches after a launch and before a moment."""
     trace = timeline.trace
-    compute_id = timeline.launch_id[
-        (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
-    ]
+    is_compute = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    compute_id = timeline.launch_id[is_compute]
     first = counts_before(trace, compute_id, launch_id, trace.start_ns[launch_id], "right")
     return counts_before(trace, compute_id, launch_id, until_ns) - first

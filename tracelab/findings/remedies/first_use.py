@@ -91,10 +91,8 @@ def records_graphs(graph: Graph, _events: Int64Array) -> Int64Array:
         return NO_EVENTS
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
     start_ns = trace.start_ns[events]
-    begun, ended = (
-        counts_before(trace, begins, events, start_ns, "right"),
-        counts_before(trace, ends, events, start_ns),
-    )
+    begun = counts_before(trace, begins, events, start_ns, "right")
+    ended = counts_before(trace, ends, events, start_ns)
     functions = named(trace, _RECORDS.search, Category.PYTHON)
     recorded = (
         events[begun > ended],
@@ -132,7 +130,6 @@ def loads_code(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def _first_launches(graph: Graph) -> NDArray[np.int64]:
-    """The event id of the first call of the file that launched each kernel, by its name."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     launched = np.flatnonzero(timeline.launch_id != ABSENT)
     launch_id = timeline.launch_id[launched]
@@ -164,11 +161,10 @@ def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The allocator's calls that do not go on.
+    """The allocator's calls that do not go on, and those by which a library begins.
 
-    These are all where only the first of several steps has any, or none frees and most steady steps
-    have none. In a file without steps they are those before the first call that frees. A library
-    frees memory as it begins; that is not the allocator's.
+    All where only the first of several steps has any, or none frees and most steady steps have
+    none. In a file without steps those before the first call that frees.
     """
     timeline, calls = graph.host.timeline, _allocator_calls(graph)
     starts, _ = _library_starts(graph)
@@ -191,8 +187,7 @@ def _allocator_calls(graph: Graph) -> Int64Array:
     is_own[graph.host.stalled_calls.allocation_index] = False
     calls = blocking.event_id[is_own]
     calls = calls[are_in_launching_thread(graph, calls)]
-    by_start: Int64Array = calls[np.argsort(trace.start_ns[calls], kind="stable")]
-    return by_start
+    return np.asarray(calls[np.argsort(trace.start_ns[calls], kind="stable")])
 
 
 def _library_starts(graph: Graph) -> tuple[Int64Array, Int64Array]:

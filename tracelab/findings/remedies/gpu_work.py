@@ -40,8 +40,7 @@ from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, ReadArguments
 
-# The fused operator, where none of its kernels can be used.
-_BY_ITSELF = "aten::_scaled_dot_product_attention_math"
+_BY_ITSELF = "aten::_scaled_dot_product_attention_math"  # where no fused kernel can be used
 _OTHER = "x"
 # An attention is a match of a regular expression: each operator is a letter, and a node of autograd
 # its capital letter.
@@ -84,7 +83,7 @@ def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
     """The operators of attentions, where products are in half precision.
 
     Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
-    fused operator takes as long, or does by itself what was written by hand.
+    fused operator takes as long.
     """
     operators = graph.host.timeline.operators
     if not multiplies_in_half(graph.host.timeline) or operators.have_name(_BY_ITSELF.__eq__).any():
@@ -167,7 +166,6 @@ def _calls_of_functions(timeline: Timeline, events: Int64Array) -> Int64Array:
 
 
 def _launched_one_by_one(timeline: Timeline) -> NDArray[np.bool_]:
-    """bool[m], which activities are elementwise kernels that no optimizer and no graph launched."""
     is_chosen = match_names(timeline.trace, timeline.event_id, is_elementwise)
     is_chosen &= ~launched_by_optimizer(timeline) & ~replayed(timeline)
     is_chosen &= timeline.launch_id != ABSENT
@@ -175,10 +173,8 @@ def _launched_one_by_one(timeline: Timeline) -> NDArray[np.bool_]:
 
 
 def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
-    """The calls of forward passes of adapters, without that of the base layer, the first module.
-
-    Nothing in a program that trains, or that changes its adapters.
-    """
+    """The calls of forward passes of adapters, without that of the base layer, the first module."""
+    # None in a program that trains, or that changes its adapters.
     frames, operators = python_frames(graph.host.timeline), graph.host.timeline.operators
     changes = any(map(_CHANGES.search, graph.host.timeline.trace.strings))
     if changes or operators.have_name(is_engine_operator).any():
@@ -188,12 +184,8 @@ def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
     modules = called[frames.have_name(is_module_call)[called]]
     _, first = np.unique(frames.parent_index[modules], return_index=True)
     outermost = operators.event_id[operators.parent_index == ABSENT]
-    return np.concatenate(
-        (
-            frames.event_id[np.setdiff1d(called, modules[first])],
-            outermost[is_forward[frames.innermost(outermost)]],
-        )
-    )
+    called_id = frames.event_id[np.setdiff1d(called, modules[first])]
+    return np.concatenate((called_id, outermost[is_forward[frames.innermost(outermost)]]))
 
 
 def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -49,8 +49,8 @@ _MAKES = re.compile(
 )
 # The read's own copy is one of them.
 _MAX_LAUNCHES_BETWEEN_READS = 5
-_MAX_BYTES = 65_536
-# Small copies that directly follow another one.
+# Of small copies that directly follow another one.
+_MAX_BYTES, _MIN_COPIES_OF_STEP = 65_536, 10
 _MIN_COPIES_OF_STEP = 10
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINNING_THREAD = re.compile(r"pt_data_pin|pin_memory")
@@ -61,8 +61,7 @@ _MIN_LOAD_NS_OF_STEP = 1_000_000
 # Of the time of a function.
 _MIN_WAITING_SHARE = 0.5
 # At most 2 % of the launches of ordinary files end after their kernel.
-_MIN_KERNEL_LAUNCHES = 20
-_MIN_BLOCKED_SHARE = 0.95
+_MIN_KERNEL_LAUNCHES, _MIN_BLOCKED_SHARE = 20, 0.95
 
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
 _COLLECTS = "Python GC"
@@ -82,12 +81,7 @@ MIN_COMPUTED_NS = 100_000
 
 
 def synchronizes(graph: Graph, _events: Int64Array, *, awaited: str) -> Int64Array:
-    """The calls that do nothing but wait, that no operator made, and that let the host read this.
-
-    Args:
-        graph: the file's dependencies.
-        awaited: "result" or "nothing", what the host may read behind them.
-    """
+    """The calls that only wait, of no operator, and let the host read a "result" or "nothing"."""
     waits = own_waits(graph)
     return chosen(waits, awaited_results(graph, waits) == Awaited[awaited.upper()])
 
@@ -102,8 +96,8 @@ def reads_of_results(graph: Graph, events: Int64Array) -> Int64Array:
 def fed_back_calls(graph: Graph, _events: Int64Array, *, kind: str) -> Int64Array:
     """The reads that block for what is copied to the GPU next, or these copies.
 
-    The kind is "input" for reads from which the host computes it, "returned" for those of the same
-    value, "copy" for copies of what was computed.
+    "input" are reads from which the host computes it, "returned" those of the same value, "copy"
+    the copies of what was computed.
     """
     found, calls = fed_back(graph), graph.host.blocking_calls.event_id
     reads = {"input": found.is_input, "returned": found.is_returned}
@@ -161,10 +155,8 @@ def reads_in_a_row(graph: Graph, events: Int64Array, *, least: int) -> Int64Arra
 
 
 def made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
-    """The moves to a device (`aten::to`) of a tensor that the program has just made on the host.
-
-    PyTorch lifts one of Python's values next; another was made by the built-in function before.
-    """
+    """The moves to a device (`aten::to`) of a tensor that the program has just made on the host."""
+    # PyTorch lifts one of Python's values next; another was made by the built-in function before.
     operators, frames = graph.host.timeline.operators, python_frames(graph.host.timeline)
     index = np.flatnonzero(np.isin(operators.event_id, events))
     following = _first_after(operators, index)
@@ -179,7 +171,6 @@ def made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
-    """int64[k], the first entry of the thread that begins when each one has ended, else ABSENT."""
     following = np.full(len(index), ABSENT, dtype=np.int64)
     for thread, of_thread in groups_of(nesting.thread_index[index]):
         own = nesting.entries_of(thread)
@@ -189,10 +180,8 @@ def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
 
 
 def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
-    """Small copies that directly follow another one on their thread, in steps that have many.
-
-    The first of a row stands for the copy that replaces them.
-    """
+    """Small copies that directly follow another one on their thread, in steps that have many."""
+    # The first of a row stands for the copy that replaces them.
     timeline = graph.host.timeline
     trace = timeline.trace
     launched = np.flatnonzero(timeline.launch_id != ABSENT)
@@ -353,7 +342,6 @@ def _makes_values(name: str) -> bool:
 
 
 def _exclude_callers(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events of a launching thread that called nothing of CUDA and loaded no data."""
     trace = graph.host.timeline.trace
     events = chosen(events, are_in_launching_thread(graph, events))
     events = chosen(events, ~are_inside(trace, events, graph.host.loading_id))

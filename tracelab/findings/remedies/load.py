@@ -57,7 +57,7 @@ def _remedy(record: Mapping[str, Any], place: str) -> Remedy:
 
 
 def _joined(value: Any, between: str = " ") -> Any:
-    """A record with the lines of each text joined by spaces, those of patterns by nothing."""
+    """Join the lines of each text in a record by spaces, those of patterns by nothing."""
     if isinstance(value, str):
         return between.join(value.splitlines())
     if isinstance(value, list):
@@ -68,7 +68,7 @@ def _joined(value: Any, between: str = " ") -> Any:
 
 
 def _recognizer(_type: object, value: object) -> _Recognizer:
-    """The function that a name stands for, or of several, one after another."""
+    """Find the function that a name stands for, or of several, one after another."""
     if not isinstance(value, list):
         return _named(str(value))
     return partial(_every, [_bind_parameters(entry) for entry in value])

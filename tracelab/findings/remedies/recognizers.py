@@ -1,9 +1,8 @@
 """Recognizers: what a record of `remedies.toml` may name in ``occurs``, and what they are made of.
 
-A recognizer takes a file's graph and host events (int64[k], event ids) that match a record's
-patterns, or that the recognizer before it left, and returns those that really are the pitfall. Its
-other parameters are keys of the record. Those that only one or two pitfalls need are in the modules
-next to this one.
+A recognizer takes a file's graph and host events (int64[k], event ids), and returns those that
+really are the pitfall. Its other parameters are keys of the record. Those that only one or two
+pitfalls need are in the modules next to this one.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _PASSES_ON = re.compile(
 _COMPILED_FUNCTION = re.compile(r"^Torch-Compiled Region")
 _COMPILED_CODE = re.compile(rf"{_COMPILED_FUNCTION.pattern}|^## Call CompiledFxGraph")
 _OPERATORS = (Category.OPERATOR, Category.ANNOTATION)
-# Nodes of autograd from one of a turn of a loop to one of the next.
+# Of autograd, from one of a turn of a loop to one of the next.
 _MAX_NODES_OF_TURN = 8
-# A pitfall of fewer steps came by chance.
+# A pitfall of fewer came by chance.
 _MIN_STEADY_STEPS = 2
 
 
@@ -306,8 +305,7 @@ def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
 
 def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
     """int64[c], the chosen ones of some events; by a mask, or by their indices."""
-    some: Int64Array = events[is_chosen]
-    return some
+    return np.asarray(events[is_chosen])
 
 
 def launches_inside(timeline: Timeline, events: Int64Array) -> NDArray[np.intp]:
@@ -334,8 +332,8 @@ def calls_of_copies(
 
 def operators_named(timeline: Timeline, pattern: str) -> Int64Array:
     """int64[k], the operators and annotations (event ids) with a match of a regular expression."""
-    categories = map(timeline.ids_except_steps, (Category.OPERATOR, Category.ANNOTATION))
-    events = np.concatenate(list(categories)).astype(np.int64)
+    of_kinds = [*map(timeline.ids_except_steps, (Category.OPERATOR, Category.ANNOTATION))]
+    events = np.concatenate(of_kinds).astype(np.int64)
     return events[match_names(timeline.trace, events, re.compile(pattern).search)]
 
 
@@ -350,8 +348,7 @@ def are_inside(trace: Trace, events: Events, regions: Events) -> NDArray[np.bool
     """bool[k], which host events are inside, or one of, some others of their thread."""
     if not len(regions):
         return np.zeros(len(events), dtype=np.bool_)
-    inside: NDArray[np.bool_] = Nesting(trace, regions).innermost(events.astype(np.int64)) != ABSENT
-    return inside
+    return np.asarray(Nesting(trace, regions).innermost(events.astype(np.int64)) != ABSENT)
 
 
 def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
@@ -363,13 +360,10 @@ def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
 def forward_numbers(
     operators: Int64Array, arguments: ReadArguments
 ) -> tuple[Int64Array, Int64Array]:
-    """The numbers of operators in their threads, and the file's numbers of these threads.
+    """The numbers of operators in their threads, and the file's numbers of these threads, int64[k].
 
     A node of autograd has the number of the operator that it goes back through, an operator that of
-    the next node which its thread makes.
-
-    Returns:
-        int64[k] twice, from the "args"; ABSENT where the file does not say.
+    the next node which its thread makes; ABSENT where the "args" do not say.
     """
     known = arguments(operators.tolist())
     number, thread = (
@@ -384,10 +378,8 @@ def parents_match(graph: Graph, operators: Events, test: Callable[[str], object]
     nesting = graph.host.timeline.operators
     is_chosen = np.isin(nesting.event_id, operators) & (nesting.parent_index != ABSENT)
     index = np.flatnonzero(is_chosen)
-    passes = match_names(
-        graph.host.timeline.trace, nesting.event_id[nesting.parent_index[index]], test
-    )
-    return nesting.event_id[index[passes]]
+    parent_id = nesting.event_id[nesting.parent_index[index]]
+    return nesting.event_id[index[match_names(graph.host.timeline.trace, parent_id, test)]]
 
 
 def named(trace: Trace, test: Callable[[str], object], *categories: Category) -> Int64Array:
@@ -397,7 +389,6 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
 
 
 def _select_around(graph: Graph, events: Int64Array, others: Events) -> Int64Array:
-    """The events inside which one of some others begins."""
     return chosen(events, counts_inside(graph.host.timeline.trace, events, others) > 0)
 
 
@@ -408,7 +399,6 @@ def _is_function(name: str) -> bool:
 def _if_enough(
     graph: Graph, events: Int64Array, count: NDArray[np.integer | np.floating], least: int
 ) -> Int64Array:
-    """All events if their counts add up to so many in enough steady steps, else none."""
     timeline = graph.host.timeline
     if not len(events):
         return NO_EVENTS

@@ -42,10 +42,6 @@ def _named(test: Callable[[str], object]) -> Rows:
     return lambda timeline: match_names(timeline.trace, timeline.event_id, test)
 
 
-def _beside_batched_products(timeline: Timeline) -> NDArray[np.bool_]:
-    return ~launched_by(timeline, is_batched_product)
-
-
 def _work_of_remedies(
     rule_id: str,
     cause: str,
@@ -54,7 +50,6 @@ def _work_of_remedies(
     in_forward: bool = True,
     at_events: bool = False,
 ) -> Callable[[Context], list[Candidate]]:
-    """Return a rule's `find`: one candidate for the GPU work of each of its remedies."""
 
     def find(context: Context) -> list[Candidate]:
         candidates = []
@@ -79,7 +74,6 @@ def _rule_of_remedies(rule_id: str, cause: str, **how: Any) -> Rule:
 
 
 def _events_around(context: Context, event_id: Int64Array) -> Int64Array:
-    """int64[m], the innermost of some host events that launched each timeline row, else ABSENT."""
     launch_id = context.timeline.launch_id
     around = np.full(len(launch_id), ABSENT, dtype=np.int64)
     rows = np.flatnonzero(launch_id != ABSENT)
@@ -148,16 +142,14 @@ def _candidate(
     ]
 
 
-def _float32_work(context: Context) -> list[Candidate]:
-    """Find float32 products without TF32, and float32 attention in a half-precision program."""
-    return [*_products_without_tf32(context), *_float32_attention(context)]
-
-
 _float32_attention = _work_of_remedies("TL401", "float32_attention")
 
 
+def _float32_work(context: Context) -> list[Candidate]:
+    return [*_products_without_tf32(context), *_float32_attention(context)]
+
+
 def _products_without_tf32(context: Context) -> list[Candidate]:
-    """Find the float32 products of the window, on GPUs that are faster in TF32."""
     timeline = context.timeline
     chosen = products_without_tf32(timeline)
     rows = np.flatnonzero(chosen)
@@ -186,7 +178,6 @@ def _double_precision(context: Context) -> list[Candidate]:
 
 
 def _table_gradients(context: Context) -> list[Candidate]:
-    """Find the kernels that fill, add and update whole embedding tables."""
     left = left_of_table_gradients(context.timeline)[:, 1]
     return _candidate(context, left < 1, TABLES.cases["table_gradients"], max_saved=1 - left)
 
@@ -209,7 +200,9 @@ RULES = (
     DOUBLE,
     _rule_of_remedies("TL404", "untrained", in_forward=False),
     _rule_of_remedies("TL405", "recomputation", in_forward=False),
-    _rule_of_remedies("TL406", "attention_scores", counts=_beside_batched_products),
+    _rule_of_remedies(
+        "TL406", "attention_scores", counts=lambda x: ~launched_by(x, is_batched_product)
+    ),
     TABLES,
     load_rule("TL408", _long_chains),
     _rule_of_remedies("TL409", "unprepared"),

@@ -43,12 +43,11 @@ from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import called, capitalize_start, describe
 
-# All that the host does between two places.
+# Of all that the host does between two places.
 _MAX_WINDOW_SHARE_BETWEEN = 0.02
 # Of the calls of the one place or the other.
 _MIN_SHARE_IN_A_ROW = 0.5
 _UNBLOCK = "unblock:{place}"
-
 # The call site, and the API of a call that no function makes.
 _Place = tuple[CallSite, str]
 
@@ -66,7 +65,6 @@ def _candidate(
     values: Mapping[str, object] | None = None,
     **more: Any,
 ) -> Candidate:
-    """Make the candidate of some blocking calls."""
     costs, lost, (call_site, api) = context.blocking_calls, context.idle_after(call_index), blamed
     event_id, caused_idle_ns = costs.calls.event_id[call_index], costs.caused_idle_ns[call_index]
     what = capitalize_start(called(call_site, api) or "a call")
@@ -85,7 +83,6 @@ def _candidate(
 
 
 def _blocking_calls(context: Context) -> list[Candidate]:
-    """Find the blocking calls that caused idle time, by call site or remedy."""
     calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
     is_copy = calls.kind == Blocking.COPY
     is_copy &= context.copies_pageable_memory(calls.event_id, call_sites)
@@ -112,7 +109,6 @@ def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
 
 
 def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidate]:
-    """Make one candidate for each call site, or remedy, of the chosen blocking calls."""
     costs = context.blocking_calls
     chosen_index = np.flatnonzero(is_chosen & context.has_caused_idle)
     names = _names(context, chosen_index)
@@ -143,7 +139,6 @@ def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candida
 
 
 def _is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | None) -> bool:
-    """Tell whether the trace shows that the host can do without the values of blocking calls."""
     costs = context.blocking_calls
     if remedy is not None and not (remedy.needs_same_sizes and remedy.by_call_site):
         return True
@@ -156,10 +151,8 @@ def _is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | N
 
 
 # --- waits in a row ---
-# Without the first call the host reaches the second one earlier by what the first one blocked, and
-# waits there for the same work: it saves no more than what it does between the two. Only without
-# all of them it runs ahead, so they share one edit and one price. Calls between which nothing is
-# launched wait for the same work.
+# Without the first call the host waits at the second one for the same work, and saves only what it
+# does between the two. Only without all of them it runs ahead: they share one edit and one price.
 
 
 def _place(where: Where) -> _Place:
@@ -198,10 +191,8 @@ def _waits_in_a_row(
 
 
 def _pairs_in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int]]:
-    """Pairs of places, of which one mostly waits right after the other for the same work.
-
-    Calls of one place (int64[blocking calls], else ABSENT) with none of another between count once.
-    """
+    """Find pairs of places, of which one mostly waits right after the other for the same work."""
+    # Calls of one place (int64[blocking calls]) with none of another between count once.
     calls, launch_id = context.blocking_calls.calls, context.timeline.launch_id
     launched_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     runs: Counter[int] = Counter()
@@ -225,7 +216,6 @@ def _pairs_in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int
 
 
 def _join_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
-    """Give a candidate the edit of all the places that wait in a row with it."""
     remedy = candidate.remedy
     if not in_a_row or (remedy is not None and remedy.edit != _UNBLOCK):
         return candidate
@@ -246,40 +236,32 @@ def _join_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
             for fix in remedy.fixes
         )
         remedy = replace(remedy, fixes=fixes, edit=edit, by_call_site=True)
-    return replace(
-        candidate,
-        fix=f"{candidate.fix}{also}",
-        fix_short=f"{candidate.fix_short}{also_short}",
-        edit=edit,
-        remedy=remedy,
-    )
+    fix, short = f"{candidate.fix}{also}", f"{candidate.fix_short}{also_short}"
+    return replace(candidate, fix=fix, fix_short=short, edit=edit, remedy=remedy)
 
 
 # --- TL102 ---
 
 
 def _pageable_copies(context: Context) -> list[Candidate]:
-    """Find copies of pageable memory, by the call site that makes them."""
     timeline = context.timeline
     rows, call_sites = _copies(context)
     calls_at = grouped(context.blocking_calls.call_sites)
     remedies = context.recognized.remedies(timeline.launch_id[rows], PAGEABLE.id)
     candidates = []
     for group in grouped(map(key_of, remedies, call_sites)).values():
-        copy_row, call_site = rows[group], call_sites[group[0]]
-        calls = chain.from_iterable(
-            calls_at.get(site, []) for site in dict.fromkeys(call_sites[i] for i in group)
-        )
-        call_index = _calls_of_copies(context, list(calls), rows, group)
+        copy_row, call_site, remedy = rows[group], call_sites[group[0]], remedies[group[0]]
+        sites = dict.fromkeys(call_sites[i] for i in group)
+        calls = [*chain.from_iterable(calls_at.get(site, []) for site in sites)]
+        call_index = _calls_of_copies(context, calls, rows, group)
         blocked_ns = int(context.blocking_calls.blocked_ns[call_index].sum())
         is_copy = np.isin(context.exposed.row, copy_row)
         exposed = context.time_of_pieces(context.exposed, np.flatnonzero(is_copy))
         lost = join_by_device(exposed, context.idle_after(np.array(call_index, dtype=np.intp)))
+        activity = context.kernel_name(int(copy_row[0]))
         candidates.append(
             PAGEABLE.cases["pageable"].candidate(
-                where(
-                    call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
-                ),
+                where(call_site, count=len(copy_row), activity=activity),
                 {"what": capitalize_start(called(call_site, "copy"))},
                 evidence=context.evidence(copy_row),
                 lost=lost,
@@ -288,15 +270,15 @@ def _pageable_copies(context: Context) -> list[Candidate]:
                     device: blocked_ns + (measure(exposed[device]) if device in exposed else 0)
                     for device in lost
                 },
-                remedy=remedies[group[0]],
-                is_possible=_is_possible(context, call_index, remedies[group[0]]),
+                remedy=remedy,
+                is_possible=_is_possible(context, call_index, remedy),
             )
         )
     return candidates
 
 
 def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
-    """Timeline rows of the pageable copies that begin or cost idle in the window; call sites."""
+    """Find the pageable copies that begin or cost idle in the window: timeline rows, call sites."""
     timeline, window = context.timeline, context.window
     rows = context.pageable_copy_row
     start_ns = timeline.start_ns[rows]
@@ -313,7 +295,7 @@ def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
 def _calls_of_copies(
     context: Context, call_index: list[int], rows: NDArray[np.intp], group: list[int]
 ) -> list[int]:
-    """The calls of some copies that cost time in the window, and the synchronize behind each."""
+    """Select the calls of copies that cost time in the window, and the synchronize behind each."""
     costs, trace = context.blocking_calls, context.trace
     copied_ns = trace.start_ns[context.timeline.launch_id[rows]]
     order = np.argsort(copied_ns, kind="stable")
@@ -328,7 +310,6 @@ def _calls_of_copies(
 
 
 def _allocations(context: Context) -> list[Candidate]:
-    """Find the allocator's calls that recur and caused idle time."""
     calls = context.blocking_calls.calls
     call_index = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & context.has_caused_idle)
     stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
@@ -340,7 +321,6 @@ def _allocations(context: Context) -> list[Candidate]:
 
 
 def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
-    """Make the candidate of calls that blocked the thread that made them."""
     if not len(call_index):
         return []
     costs, names = context.blocking_calls, _names(context, call_index)
@@ -368,7 +348,6 @@ def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidat
 
 
 def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
-    """Make the candidates of calls that stalled other threads, by thread and call site."""
     candidates, costs = [], context.blocking_calls
     threads = costs.calls.thread_index[call_index].tolist()
     call_sites = [costs.call_sites[index] for index in call_index.tolist()]

@@ -43,12 +43,8 @@ _COMPARISONS = (
 # The recording may cut a step.
 _MAX_TIMES_OF_STEP = 1.5
 # What keeps other work waiting, so that it can be named.
-_KEEPS_WAITING = (
-    OverlapBlocker.SAME_STREAM,
-    OverlapBlocker.EVENT_WAIT,
-    OverlapBlocker.HARDWARE_QUEUE,
-)
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+_KEEPS_WAITING = (*_COMPUTE_WAITS, OverlapBlocker.HARDWARE_QUEUE)
 
 # Where the host launches something late, that is what to change, and findings of their own say so.
 WITHOUT_CHANGE = tuple(x for x in OverlapBlocker if x not in _KEEPS_WAITING)
@@ -67,7 +63,6 @@ def _candidates(
     case_of: _CaseOf,
     subject: _Subject,
 ) -> list[Candidate]:
-    """Make one candidate for each call site, or remedy, and overlap blocker of exposed pieces."""
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
     chosen_row = exposed.row[chosen_index]
     launch_id = context.timeline.launch_id[chosen_row]
@@ -88,26 +83,18 @@ def _candidates(
         length_ns = exposed.end_ns[piece_index] - exposed.start_ns[piece_index]
         blocked_ids = _blocked_ids(context, exposed, piece_index)
         calls = exposed.blocking_call_id[piece_index]
-        # Work that was launched late is TL301's to report; what was exposed meanwhile may have
-        # needed it.
+        # Work that was launched late is TL301's; what was exposed meanwhile may have needed it.
         is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, row)
+        captured_at = only_one([origins[i] for i in group]) or None
+        device, bound_ns = context.timeline.device_number[row], exposed.bound_ns[piece_index]
+        reason = _reason(context, calls, blocked_ids)
         candidates.append(
             case.candidate(
-                where(
-                    call_site,
-                    count=len(np.unique(row)),
-                    activity=name,
-                    captured_at=only_one([origins[i] for i in group]) or None,
-                ),
-                {
-                    "what": subject(call_site, name),
-                    "reason": _reason(context, calls, blocked_ids),
-                },
+                where(call_site, count=len(np.unique(row)), activity=name, captured_at=captured_at),
+                {"what": subject(call_site, name), "reason": reason},
                 evidence=(*context.evidence(row, length_ns), *blocked_ids),
                 lost=context.time_of_pieces(exposed, piece_index),
-                limit_ns=sum_by_device(
-                    context.timeline.device_number[row], exposed.bound_ns[piece_index]
-                ),
+                limit_ns=sum_by_device(device, bound_ns),
                 severity_override=INFO if is_info else None,
                 edit=None if is_info else case.edit,
                 remedy=remedies[group[0]],
@@ -161,7 +148,6 @@ def _reason(context: Context, call_id: Int64Array, blocked_ids: tuple[int, ...])
 def _blocked_ids(
     context: Context, exposed: Exposed, piece_index: NDArray[np.intp]
 ) -> tuple[int, ...]:
-    """Return the event ids of the work that could not run next to these pieces."""
     waited_index = piece_index[np.isin(exposed.blocker[piece_index], _KEEPS_WAITING)]
     blocked_row = exposed.blocked_row[waited_index]
     is_other = (blocked_row != exposed.row[waited_index]) & (blocked_row != ABSENT)
@@ -173,7 +159,6 @@ def _blocked_ids(
 
 
 def _pinned_copies(context: Context) -> list[Candidate]:
-    """Find exposed copies between the host and the GPU, from pinned memory."""
     exposed, timeline = context.exposed, context.timeline
     is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
     is_copy &= timeline.kind[exposed.row] == Kind.COPY
@@ -200,7 +185,6 @@ def _copy_text(site: CallSite, name: str) -> str:
 
 
 def _queued_work(context: Context) -> list[Candidate]:
-    """Find exposed work next to which other work was launched that nothing in the file blocked."""
     exposed = context.exposed
     is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
     [case] = HARDWARE_QUEUE.cases.values()
@@ -213,7 +197,7 @@ def _queued_work(context: Context) -> list[Candidate]:
 
 
 def _collectives(context: Context) -> list[Candidate]:
-    """Exposed collectives, unless the hardware queue is to blame; apart, what waited for a peer."""
+    """Find exposed collectives, unless the hardware queue is to blame; apart, waits for a peer."""
     waits = peer_waits(context.timeline)
     moving, waiting = waits.split(context.timeline, context.exposed)
     is_chosen = context.timeline.kind[moving.row] == Kind.COMM
@@ -231,7 +215,7 @@ def case_of_collective(name: str, blocker: OverlapBlocker) -> Case:
 
 
 def drop_comparison(fix: str) -> str:
-    """A fix of TL202 where the other ranks were recorded and compared.
+    """Leave out of a fix of TL202 what the other ranks, recorded and compared, would tell.
 
     >>> drop_comparison(COLLECTIVES.cases["received"].fix)
     'Nothing can overlap with it, because the next compute needs what it receives.'
@@ -242,7 +226,6 @@ def drop_comparison(fix: str) -> str:
 
 
 def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Candidate]:
-    """One candidate for each kernel and call site whose exposed collectives waited for a peer."""
     chosen_index = np.flatnonzero(context.is_inside(waiting.start_ns, waiting.end_ns))
     chosen_row = waiting.row[chosen_index]
     keys = zip(
@@ -280,7 +263,6 @@ def _peer_waits(context: Context, waiting: Exposed, waits: PeerWaits) -> list[Ca
 
 
 def _peer_copies(context: Context) -> list[Candidate]:
-    """Find peer copies that the sender's compute or the receiver's waited for, by call site."""
     timeline, exposed, window = context.timeline, context.exposed, context.window
     is_copy = match_names(
         context.trace, timeline.event_id, lambda name: copy_direction(name) == "p2p"
@@ -292,38 +274,32 @@ def _peer_copies(context: Context) -> list[Candidate]:
         copy_row = rows[group]
         is_waited_for = np.isin(exposed.row, copy_row) & np.isin(exposed.blocker, _COMPUTE_WAITS)
         piece_index = np.flatnonzero(is_waited_for)
-        lost = {
-            **_waits_at_receivers(context, copy_row),
-            **context.time_of_pieces(exposed, piece_index),
-        }
-        if not lost:
+        waits = _waits_at_receivers(context, copy_row)
+        if not (lost := waits | context.time_of_pieces(exposed, piece_index)):
             continue
         bound_ns = sum_by_device(
             timeline.device_number[exposed.row[piece_index]], exposed.bound_ns[piece_index]
         )
         # The copies can overlap with no more compute than there is.
         compute = context.time_of(np.flatnonzero(timeline.kind == Kind.COMPUTE))
-        compute_ns = {
-            device: measure(compute[device]) if device in compute else 0 for device in lost
-        }
+        limit_ns = {}
+        for device in lost:
+            compute_ns = measure(compute[device]) if device in compute else 0
+            limit_ns[device] = min(compute_ns, bound_ns.get(device, compute_ns))
+        activity = context.kernel_name(int(copy_row[0]))
         candidates.append(
             PEER_COPY.cases["default_stream"].candidate(
-                where(
-                    call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
-                ),
+                where(call_site, count=len(copy_row), activity=activity),
                 {"what": capitalize_start(called(call_site, "copy"))},
                 evidence=context.evidence(copy_row),
                 lost=lost,
-                limit_ns={
-                    device: min(ns, bound_ns.get(device, ns)) for device, ns in compute_ns.items()
-                },
+                limit_ns=limit_ns,
             )
         )
     return candidates
 
 
 def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
-    """Return the idle time of other GPUs whose next launched activity waited for a copy."""
     timeline, bound_by_row = context.timeline, context.graph.binding.source_row
     waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
     source_row = bound_by_row[waiting_row]
@@ -342,7 +318,6 @@ def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[in
 
 
 def _small_collectives(context: Context) -> list[Candidate]:
-    """Exposed small collectives in a row, by call site."""
     timeline, small = context.timeline, small_collectives(context.timeline)
     is_inside = context.is_inside(timeline.start_ns[small.row], timeline.end_ns[small.row])
     inside = np.flatnonzero(is_inside & (small.latency_ns > 0))
@@ -361,21 +336,19 @@ def _small_collectives(context: Context) -> list[Candidate]:
         device = timeline.device_number[row]
         between = context.group_by_device(device, small.gap_start_ns[index], timeline.start_ns[row])
         gaps_of = context.idle_within(between)
-        is_moving = np.isin(moving.row, row)
+        moved = context.time_of_pieces(moving, np.flatnonzero(np.isin(moving.row, row)))
+        length_ns = float(np.median(timeline.end_ns[row] - timeline.start_ns[row]))
         candidates.append(
             SMALL.cases["latency"].candidate(
                 where(sites[group[0]], count=len(row), activity=context.kernel_name(int(row[0]))),
                 {
                     "number": len(row) / max(1, steps),
                     "period": "in each step" if steps else "in the trace",
-                    "length_us": float(np.median(timeline.end_ns[row] - timeline.start_ns[row]))
-                    / 1000,
+                    "length_us": length_ns / 1000,
                     "latency_us": int(small.latency_ns[index].min()) / 1000,
                 },
                 evidence=context.evidence(row, saved_ns[index]),
-                lost=join_by_device(
-                    context.time_of_pieces(moving, np.flatnonzero(is_moving)), gaps_of
-                ),
+                lost=join_by_device(moved, gaps_of),
                 limit_ns={
                     number: ns + (measure(gaps_of[number]) if number in gaps_of else 0)
                     for number, ns in sum_by_device(device, saved_ns[index]).items()

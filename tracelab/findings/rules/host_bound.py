@@ -65,7 +65,6 @@ def _late_work(context: Context) -> list[Candidate]:
 def _late_groups(
     context: Context, late: Selection, case: NDArray[np.integer[Any]]
 ) -> list[tuple[Selection, Remedy | None, str]]:
-    """The late work in the window by remedy, case (int[bubbles]) and, if that counts, by place."""
     bubbles, [(is_row, is_late)] = context.bubbles, late
     is_inside = is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns)
     is_row = is_row & (bubbles.sums(is_inside) > 0)
@@ -93,7 +92,7 @@ def _late_groups(
 def _remedies_of(
     context: Context, is_row: NDArray[np.bool_], is_piece: NDArray[np.bool_]
 ) -> tuple[list[Remedy | None], NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Remedies; which of them selected pieces have, and bubbles; and the place of each bubble."""
+    """Find remedies; which of them selected pieces have, and bubbles; the place of each bubble."""
     # Each event is looked up once.
     bubbles, culprits = context.bubbles, context.idle_culprits
     piece = np.flatnonzero(is_piece & ~culprits.is_launch & (bubbles.covered(is_row) > 0))
@@ -115,7 +114,7 @@ def _remedies_of(
 
 
 def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
-    """Idle time that ends with a late launch; bool[bubbles], before which nothing was launched."""
+    """Find idle time that ends with a late launch; bool[bubbles], before which nothing was."""
     bubbles = context.bubbles
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
     busy_id = bubbles.next_id[bubbles.sums(is_busy) > 0]
@@ -130,9 +129,8 @@ def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
     length_ns = bubbles.end_ns - bubbles.start_ns
     is_silent = is_busy & ~_holds_launch(context)
     silent = np.flatnonzero(is_silent)
-    is_silent[silent] = work_at(context.timeline, *_launching_threads(context, silent)) != (
-        Doing.LAUNCHING
-    )
+    doing = work_at(context.timeline, *_launching_threads(context, silent))
+    is_silent[silent] = doing != Doing.LAUNCHING
     is_long = is_silent & (length_ns >= _MIN_OTHER_WORK_NS * profiler_factor)
     is_slow = bubbles.sums(is_long) > 0
     if mostly_replays(context.timeline):
@@ -148,7 +146,6 @@ def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
 def _launching_threads(
     context: Context, piece: NDArray[np.intp]
 ) -> tuple[NDArray[np.int32], Int64Array]:
-    """Return the thread that launches after each piece, int32[k], and its middle, int64[k], ns."""
     bubbles = context.bubbles
     launch_id = context.idle_culprits.launch_id[bubbles.bubble_of[piece]]
     middle_ns = (bubbles.start_ns + bubbles.end_ns)[piece] // 2
@@ -157,8 +154,7 @@ def _launching_threads(
 
 def _is_before_replay(row: NDArray[np.intp], context: Context) -> NDArray[np.bool_]:
     """bool[k], which timeline rows, ABSENT for none, are the first node of a graph's replay."""
-    is_before: NDArray[np.bool_] = (row != ABSENT) & replayed(context.timeline)[row]
-    return is_before
+    return np.asarray((row != ABSENT) & replayed(context.timeline)[row])
 
 
 def _late_replays(context: Context) -> NDArray[np.bool_]:
@@ -170,8 +166,7 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + MIN_DELAY_NS
     starts_soon &= bubbles.end_ns - bubbles.start_ns > _MAX_GAP_NS
     starts_soon |= context.graph.binding.constraint[row] == Constraint.LAUNCH
-    late_replays: NDArray[np.bool_] = is_late & starts_soon
-    return late_replays
+    return np.asarray(is_late & starts_soon)
 
 
 def _late_candidate(
@@ -181,7 +176,6 @@ def _late_candidate(
     remedy: Remedy | None,
     case: Case,
 ) -> Candidate:
-    """The candidate of selected idle time, of all before late launches, ns by device."""
     lost = context.idle_by_device(selection)
     name, call_site, evidence = _top_culprit(context, selection, remedy)
     steps = {context.trace.name_of(step.event_id) for step in context.timeline.steps}
@@ -216,17 +210,14 @@ def _late_candidate(
 
 
 def _where(call_site: CallSite, lost: Mapping[int, Intervals]) -> Where:
-    """Place idle time on the device that has most of it; that with most gaps tells how many."""
     device = max(lost, key=lambda device: measure(lost[device]))
     return where(call_site, count=max(map(len, lost.values())), device=device)
 
 
 def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
-    """Return a device's time before late launches without the profiler, ns; is it a bound only?
-
-    All that the profiler cost may have been such time. If that much is not there, the GPU worked in
-    some of it: then no more is known than how long it idles at most without the profiler.
-    """
+    """Return a device's time before late launches without the profiler, ns; is it a bound only?"""
+    # All that the profiler cost may have been such time. If that much is not there, the GPU worked
+    # in some of it: no more is known than how long it idles at most without the profiler.
     recording = context.recording_idle.get(device)
     recording_ns = 0 if recording is None else measure(recording)  # counted already
     overhead_ns = max(0, context.profiler_overhead_ns[device] - recording_ns)
@@ -237,12 +228,10 @@ def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[
 
 
 def _has_collectives(context: Context) -> bool:
-    """Return True if the window waits for peers, which the profiler slows."""
     return bool((context.timeline.kind == Kind.COMM).any())
 
 
 def _holds_launch(context: Context) -> NDArray[np.bool_]:
-    """bool[pieces], during which something was launched, for whatever GPU."""
     bubbles, launch_id = context.bubbles, context.timeline.launch_id
     launch_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     first = np.searchsorted(launch_ns, bubbles.start_ns, side="right")
@@ -289,9 +278,8 @@ def _choose_forward(
 
 
 def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
-    """bool[k], which host events (event ids, ABSENT for none) are of the backward pass."""
-    known: NDArray[np.bool_] = events != ABSENT
-    of_backward = known.copy()
+    of_backward: NDArray[np.bool_] = events != ABSENT
+    known = of_backward.copy()
     of_backward[known] = context.phases.phases_of(events[known]) == Phase.BACKWARD
     return of_backward
 
@@ -300,30 +288,22 @@ def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
 
 
 def _late_data(context: Context) -> list[Candidate]:
-    """Idle time in which the launching thread loaded data, by what the fix is."""
+    """Find idle time in which the launching thread loaded data, by what the fix is."""
     bubbles = context.bubbles
     is_chosen = context.is_idle_by(Cause.INPUT)
     is_chosen &= context.is_inside(bubbles.start_ns, bubbles.end_ns)
     is_active = np.isin(bubbles.device_number, context.active_devices)
     pairs = bubbles.pieces_of(np.flatnonzero(is_active), is_chosen)
     threads, middle_ns = _launching_threads(context, pairs[1])
-    # The function that the launching thread was in, else ABSENT.
     function_id = innermost_functions(context.timeline, middle_ns, threads)
-    remedies = context.recognized.remedies(
-        np.where(function_id == ABSENT, context.idle_culprits.look_up(pairs), function_id),
-        INPUT_BOUND.id,
-    )
+    culprit_id = np.where(function_id == ABSENT, context.idle_culprits.look_up(pairs), function_id)
+    remedies = context.recognized.remedies(culprit_id, INPUT_BOUND.id)
     call_sites = context.call_sites(function_id)
-    return [
-        _loading_candidate(
-            context,
-            is_active,
-            pairs[1][group],
-            [call_sites[i] for i in group],
-            remedies[group[0]],
-        )
-        for group in grouped(remedy and remedy.id for remedy in remedies).values()
-    ]
+    candidates = []
+    for group in grouped(remedy and remedy.id for remedy in remedies).values():
+        sites, piece = [call_sites[i] for i in group], pairs[1][group]
+        candidates.append(_loading_candidate(context, is_active, piece, sites, remedies[group[0]]))
+    return candidates
 
 
 def _loading_candidate(
@@ -333,7 +313,6 @@ def _loading_candidate(
     call_sites: Sequence[CallSite],
     remedy: Remedy | None,
 ) -> Candidate:
-    """The candidate of some pieces of bubbles of active devices; a call site each."""
     bubbles = context.bubbles
     is_piece = np.isin(np.arange(len(bubbles.cause)), piece)
     lost = context.idle_by_device([(is_active, is_piece)])
@@ -360,9 +339,8 @@ def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[n
     first_ns = min(int(time.starts[0]) for time in idle)
     last_ns = max(int(time.ends[-1]) for time in idle)
     region_id = context.graph.host.loading_id
-    region_id = region_id[
-        (trace.start_ns[region_id] < last_ns) & (trace.end_ns[region_id] > first_ns)
-    ]
+    is_beside = (trace.start_ns[region_id] < last_ns) & (trace.end_ns[region_id] > first_ns)
+    region_id = region_id[is_beside]
     return region_id[np.argsort(-trace.duration_ns[region_id], kind="stable")]
 
 

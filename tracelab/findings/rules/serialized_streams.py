@@ -32,7 +32,6 @@ _MAX_LAUNCHES = 2_000
 def _candidates(
     context: Context, rule: Rule, blockers: tuple[OverlapBlocker, ...]
 ) -> list[Candidate]:
-    """Make one candidate for each call site at which streams were serialized by one of these."""
     serialized, timeline = context.serialized_streams, context.timeline
     is_chosen = context.is_inside(serialized.start_ns, serialized.end_ns)
     chosen_index = np.flatnonzero(np.isin(serialized.blocker, blockers) & is_chosen)
@@ -48,9 +47,7 @@ def _candidates(
     )
     origins = context.origins_of(serialized.row[chosen_index])
     # What a stream does beside one kernel it cannot do beside another as well.
-    left_ns = {
-        device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
-    }
+    left_ns = {x: _limit_ns(context, x, chosen_index) for x in timeline.device_numbers}
     candidates = []
     for (blocker, call_site, other_name), group in grouped(keys).items():
         piece_index = chosen_index[group]
@@ -65,16 +62,16 @@ def _candidates(
         }
         left_ns |= {device: left_ns[device] - limit for device, limit in limit_ns.items()}
         cause = OverlapBlocker(blocker) if has_room else OverlapBlocker.NO_FREE_SM
+        place = where(
+            call_site,
+            count=len(piece_index),
+            activity=blocked_name,
+            captured_at=only_one([origins[i] for i in group]) or None,
+            api=api if cause == OverlapBlocker.HOST_SYNC else None,  # the call site is its
+        )
         candidates.append(
             rule.cases[cause.name.lower()].candidate(
-                where(
-                    call_site,
-                    count=len(piece_index),
-                    activity=blocked_name,
-                    captured_at=only_one([origins[i] for i in group]) or None,
-                    # The call site is that of the call.
-                    api=api if cause == OverlapBlocker.HOST_SYNC else None,
-                ),
+                place,
                 {"blocked": kernel_text(blocked_name), "other": kernel_text(other_name)},
                 evidence=context.evidence(serialized.row[piece_index], length_ns),
                 lost=lost,
@@ -92,20 +89,16 @@ def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> i
     piece_index = piece_index[on_device]
     rows = np.concatenate((serialized.row[piece_index], serialized.other_row[piece_index]))
     is_compute = timeline.select(device=device, kind=Kind.COMPUTE)
+    streams = np.unique(timeline.stream_index[rows]).tolist()
+    of_streams = [is_compute & (timeline.stream_index == stream) for stream in streams]
     compute_ns = [
-        measure(context.inside(timeline.start_ns[of_stream], timeline.end_ns[of_stream]))
-        for of_stream in (
-            is_compute & (timeline.stream_index == stream)
-            for stream in np.unique(timeline.stream_index[rows]).tolist()
-        )
+        measure(context.inside(timeline.start_ns[x], timeline.end_ns[x])) for x in of_streams
     ]
-    return min(
-        int(serialized.bound_ns[piece_index].sum()), sum(compute_ns) - max(compute_ns, default=0)
-    )
+    overlap_ns = sum(compute_ns) - max(compute_ns, default=0)
+    return min(int(serialized.bound_ns[piece_index].sum()), overlap_ns)
 
 
 def _has_room(context: Context, piece_index: int) -> bool:
-    """Return True if both kernels of a piece fit on the GPU together, as far as the file says."""
     serialized, timeline = context.serialized_streams, context.timeline
     rows = np.array([serialized.row[piece_index], serialized.other_row[piece_index]])
     event_ids = timeline.event_id[rows].tolist()
@@ -122,7 +115,6 @@ def _has_room(context: Context, piece_index: int) -> bool:
 def _blocks_per_multiprocessor(
     arguments: Mapping[str, Any], multiprocessors: int | None
 ) -> float | None:
-    """Return the number of a kernel's blocks for each multiprocessor; None if not in the file."""
     blocks = arguments.get("blocks per SM")
     if isinstance(blocks, int | float):
         return blocks
@@ -131,29 +123,22 @@ def _blocks_per_multiprocessor(
 
 
 def _blocks(arguments: Mapping[str, Any]) -> int | None:
-    """Return how many blocks a kernel was launched with; None if the file does not say."""
     grid = arguments.get("grid")
     is_known = isinstance(grid, list) and all(type(size) is int and size > 0 for size in grid)
     return math.prod(grid) if is_known and grid else None
 
 
-def _event_waits(context: Context) -> list[Candidate]:
-    """Find compute that waited for an event of another computing stream."""
-    return _candidates(context, EVENT_WAIT, (OverlapBlocker.EVENT_WAIT,))
-
-
-def _other_waits(context: Context) -> list[Candidate]:
-    """Find streams that the host or the GPU serialized, not an event."""
-    blockers = (
-        OverlapBlocker.HOST_SYNC,
-        OverlapBlocker.HARDWARE_QUEUE,
-        OverlapBlocker.NO_FREE_SM,
-    )
-    return _candidates(context, INDEPENDENT_WORK, blockers)
-
-
-EVENT_WAIT = load_rule("TL203", _event_waits)
-INDEPENDENT_WORK = load_rule("TL205", _other_waits)
+_OTHER_BLOCKERS = (
+    OverlapBlocker.HOST_SYNC,
+    OverlapBlocker.HARDWARE_QUEUE,
+    OverlapBlocker.NO_FREE_SM,
+)
+EVENT_WAIT: Rule = load_rule(
+    "TL203", lambda context: _candidates(context, EVENT_WAIT, (OverlapBlocker.EVENT_WAIT,))
+)
+INDEPENDENT_WORK: Rule = load_rule(
+    "TL205", lambda context: _candidates(context, INDEPENDENT_WORK, _OTHER_BLOCKERS)
+)
 
 
 # --- a note ---
@@ -162,8 +147,7 @@ INDEPENDENT_WORK = load_rule("TL205", _other_waits)
 def few_blocks(context: Context) -> str:
     """Describe the kernel that fills most of the file alone, if it has few blocks; else "".
 
-    A block is on one multiprocessor; no trace says whether other work could run beside it. A
-    single step gets no sentence.
+    A single step gets no sentence.
     """
     if context.window.step is not None:
         return ""

@@ -38,7 +38,6 @@ _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
 def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> list[Candidate]:
-    """Make the candidate of something that a file lacks `count` times; none if that is 0."""
     if not count:
         return []
     case = _CASES[cause]
@@ -47,7 +46,6 @@ def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> lis
 
 
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
-    """Make one candidate of all losses of a group; warnings come first and make it a warning."""
     losses = [x for x in LOSSES.values() if x.group == group and context.trace.losses.get(x.name)]
     losses.sort(key=lambda loss: loss.severity != WARNING)
     return _lack(
@@ -59,7 +57,6 @@ def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
 
 
 def _damage(context: Context) -> list[Candidate]:
-    """Report what the reader left out or repaired, and calls whose GPU work is not in the file."""
     lost = context.timeline.lost_work
     missing, is_much = context.timeline.missing_work
     calls = int(lost.is_lost.sum())
@@ -76,7 +73,6 @@ def _damage(context: Context) -> list[Candidate]:
 
 
 def _waits_without_rows(context: Context) -> list[Candidate]:
-    """Count waits and synchronizes of a file without CUPTI's synchronization records."""
     trace = context.trace
     if len(trace.of_category(Category.SYNC)):
         return []
@@ -87,7 +83,6 @@ def _waits_without_rows(context: Context) -> list[Candidate]:
 
 
 def _stacks(context: Context) -> list[Candidate]:
-    """Report a file without Python functions, or the blamed call sites without their source."""
     lacks_stacks = not len(context.trace.of_category(Category.PYTHON))
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
     host_id = context.idle_culprits.distinct(context.bubbles, is_busy)
@@ -100,14 +95,7 @@ def _stacks(context: Context) -> list[Candidate]:
     ]
     names = sorted({file.rpartition("/")[2] for file in files})
     source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
-    return [
-        *_lack(NO_STACKS, int(lacks_stacks)),
-        *_lack("no_source", len(files), source=source),
-    ]
-
-
-def _unresolved_waits(context: Context) -> list[Candidate]:
-    return _lack("unresolved_waits", context.graph.links.unresolved)
+    return _lack(NO_STACKS, int(lacks_stacks)) + _lack("no_source", len(files), source=source)
 
 
 def _missing_launches(context: Context) -> list[Candidate]:
@@ -121,12 +109,7 @@ def _missing_launches(context: Context) -> list[Candidate]:
     return _lack("launches_before_the_recording", count, severity, percent=100 * share)
 
 
-def _overlaps(context: Context) -> list[Candidate]:
-    return _lack("overlapping_activities", context.timeline.overlapping_count)
-
-
 def _early_kernels(context: Context) -> list[Candidate]:
-    """Count the activities that start before the call that launched them."""
     timeline = context.timeline
     is_launched = timeline.launch_id != ABSENT
     launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
@@ -134,18 +117,12 @@ def _early_kernels(context: Context) -> list[Candidate]:
     return _lack("kernels_before_their_launch", count, WARNING)
 
 
-def _impossible_times(context: Context) -> list[Candidate]:
-    return _losses(context, "times", "impossible_times")
-
-
 def _other_ranks(context: Context) -> list[Candidate]:
-    """Report the number of ranks; merging the files of a job checks that all are given."""
     size = context.trace.info.world_size or 0
     return _lack("other_ranks", size if size > 1 else 0)
 
 
 def _profiler_overhead(context: Context) -> list[Candidate]:
-    """Compare the median step with its length without the profiler."""
     unprofiled_ns = context.trace.info.unprofiled_step_ns
     if unprofiled_ns is None:  # stacks say that the host was slowed
         has_stacks = len(context.trace.of_category(Category.PYTHON)) > 0
@@ -161,7 +138,6 @@ def _profiler_overhead(context: Context) -> list[Candidate]:
 
 
 def _unknown_events(context: Context) -> list[Candidate]:
-    """Report events, copies and waits of unknown kinds, if that matters."""
     timeline, names = context.timeline, find_loss_names(context.trace)
     length_ns = timeline.end_ns - timeline.start_ns
     copies_ns = int(length_ns[timeline.kind == Kind.COPY].sum())
@@ -193,11 +169,11 @@ RULES = (
     load_rule("TL901", _damage),
     load_rule("TL902", _waits_without_rows),
     load_rule("TL903", _stacks),
-    load_rule("TL904", _unresolved_waits),
+    load_rule("TL904", lambda x: _lack("unresolved_waits", x.graph.links.unresolved)),
     load_rule("TL905", _missing_launches),
-    load_rule("TL906", _overlaps),
+    load_rule("TL906", lambda x: _lack("overlapping_activities", x.timeline.overlapping_count)),
     load_rule("TL907", _early_kernels),
-    load_rule("TL908", _impossible_times),
+    load_rule("TL908", lambda x: _losses(x, "times", "impossible_times")),
     load_rule(OTHER_RANKS, _other_ranks),
     load_rule("TL910", _profiler_overhead),
     load_rule(UNKNOWN_EVENTS, _unknown_events),

@@ -48,7 +48,6 @@ _MIN_TYPICAL_SHARE = 0.5
 
 
 def _first_use(context: Context) -> list[Candidate]:
-    """Find what should come once and recurs, by remedy; and all that comes once, as one."""
     recurring = []
     for remedy, event_id in context.recognized.events_of:
         if FIRST_USE.id in remedy.rules and not remedy.is_first_use:
@@ -59,7 +58,7 @@ def _first_use(context: Context) -> list[Candidate]:
 
 
 def _once(context: Context) -> list[Candidate]:
-    """Idle time during what comes once, whatever it is: by its largest part."""
+    """Find idle time during what comes once, whatever it is: by its largest part."""
     parts, lost = [], dict[int, Intervals]()
     for remedy, event_id in context.first_use.parts:
         idle, costly_id = _idle_during(context, event_id)
@@ -77,24 +76,19 @@ def _once(context: Context) -> list[Candidate]:
     [(_, remedy, costly_id), *others] = parts
     one = _first_use_candidate(context, remedy, costly_id, lost, "first_use")
     events = np.unique(np.concatenate([costly_id for _, _, costly_id in parts]))
-    return [
-        replace(
-            one,
-            title=title_of([remedy for _, remedy, _ in parts]),
-            where=replace(one.where, count=len(events)),
-            remedy=replace(remedy, title="") if others else remedy,
-            severity_override=INFO,
-            is_typical=False,
-        )
-    ]
+    once = replace(
+        one,
+        title=title_of([remedy for _, remedy, _ in parts]),
+        where=replace(one.where, count=len(events)),
+        remedy=replace(remedy, title="") if others else remedy,
+        severity_override=INFO,
+        is_typical=False,
+    )
+    return [once]
 
 
 def title_of(remedies: Sequence[Remedy]) -> str:
-    """The title of what comes once, by its largest parts.
-
-    Args:
-        remedies: of each kind of first use, the most expensive one first.
-    """
+    """Name what comes once, by its largest parts: remedies, the most expensive one first."""
     if len(remedies) == 1:
         return remedies[0].title
     names = [remedy.name for remedy in remedies[:_MAX_NAMED_KINDS]]
@@ -110,19 +104,14 @@ def _first_use_candidate(
     lost: dict[int, Intervals],
     cause: str,
 ) -> Candidate:
-    """The candidate of a remedy's events that cost idle time."""
     trace = context.trace
     longest_id = costly_id[[int(np.argmax(trace.duration_ns[costly_id]))]]
     [call_site] = context.call_sites(longest_id)
-    is_call = trace.category[costly_id[0]] in HOST_CALLS
+    api = trace.name_of(int(longest_id[0])) if trace.category[costly_id[0]] in HOST_CALLS else None
     return Candidate(
         title=remedy.title,
         cause=cause,
-        where=where(
-            call_site,
-            count=len(costly_id),
-            api=trace.name_of(int(longest_id[0])) if is_call else None,
-        ),
+        where=where(call_site, count=len(costly_id), api=api),
         evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
         lost=lost,
         remedy=remedy,
@@ -132,16 +121,12 @@ def _first_use_candidate(
 def _idle_during(
     context: Context, event_id: NDArray[np.integer[Any]]
 ) -> tuple[dict[int, Intervals], NDArray[np.integer[Any]]]:
-    """Device to its idle during some events of the host, and those events that cost any."""
+    """Find the idle of each device during some events of the host, and those that cost any."""
     trace = context.trace
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
     during = union(start_ns, end_ns)
     by_host = context.idle_by_device(context.bubbles.select(context.is_idle_by(*_BY_HOST)))
-    idle = {
-        device: intersect(by_host[device], during)
-        for device in context.active_devices
-        if device in by_host
-    }
+    idle = {x: intersect(by_host[x], during) for x in context.active_devices if x in by_host}
     is_costly = np.zeros(len(event_id), dtype=np.bool_)
     for time in idle.values():
         is_costly |= measure_within(time, start_ns, end_ns) > 0
@@ -152,7 +137,6 @@ def _idle_during(
 
 
 def _irregular_stalls(context: Context) -> list[Candidate]:
-    """The long idle times of which hardly another step has the like, together."""
     if len(context.steady_steps) < MIN_STEPS:
         return []
     stalls = _irregular(context)
@@ -166,7 +150,6 @@ def _irregular_stalls(context: Context) -> list[Candidate]:
 
 
 def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
-    """One candidate of the stalls of all devices; none without any."""
     if not len(stalls.next_id):
         return []
     device = int(stalls.device_number[np.lexsort((stalls.device_number, -stalls.length_ns))[0]])
@@ -177,6 +160,7 @@ def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
     count = len(worst.next_id)
     is_stall = np.isin(context.bubbles.next_id, stalls.next_id)
     lost = context.idle_by_device([(is_stall, context.is_idle_by(*_BY_HOST_OR_INPUT))])
+    devices = np.unique(stalls.device_number).tolist()
     what = called(call_site, context.call_name(int(culprit_id[0])))
     often = "once" if count == 1 else f"irregularly ({count} times)"
     at = f", {'' if count == 1 else 'longest '}in {what}" if what else ""
@@ -185,10 +169,7 @@ def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
             where(call_site, count=count, device=device),
             {"often": often, "at": at},
             evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[:MAX_EVIDENCE],
-            lost={
-                number: lost.get(number, union([], []))
-                for number in np.unique(stalls.device_number).tolist()
-            },
+            lost={number: lost.get(number, union([], [])) for number in devices},
             severity_override=INFO,
             remedy=remedy,
             is_typical=False,
@@ -201,9 +182,7 @@ class _Stalls(Arrays):
     """The long idle times of active devices that the host caused, in steady steps.
 
     Attributes:
-        device_number: int32[k].
         next_id: int64[k], event id of the activity that each ends with, ascending.
-        length_ns: int64[k].
         step_position: intp[k], the position among the steady steps.
         culprit_id: int64[k], what the host did for most of it, else ABSENT.
     """
@@ -216,7 +195,6 @@ class _Stalls(Arrays):
 
 
 def _irregular(context: Context) -> _Stalls:
-    """The irregular stalls of all active devices."""
     bubbles, steps = context.bubbles, context.steady_steps
     is_by_host = context.is_idle_by(*_BY_HOST_OR_INPUT)
     least_ns = _MIN_STEP_SHARE * float(np.median([step.length_ns for step in steps]))
@@ -242,7 +220,6 @@ def _irregular(context: Context) -> _Stalls:
 
 
 def _stalls_of(context: Context, is_by_host: NDArray[np.bool_], least_ns: float) -> _Stalls:
-    """The stalls of at least this length, of the pieces that the host caused (bool[pieces])."""
     bubbles, steps = context.bubbles, context.steady_steps
     piece_ns = np.where(is_by_host, bubbles.end_ns - bubbles.start_ns, 0)
     total_ns, longest = bubbles.sums(piece_ns), bubbles.last_longest(piece_ns)

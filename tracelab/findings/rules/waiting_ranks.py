@@ -88,7 +88,6 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
 
 
 def _cause(pipeline: Pipeline) -> tuple[str, float]:
-    """Find the cause of most of the bubble beyond the schedule's own, and its share of it."""
     parts = pipeline.parts
     assert parts is not None
     uneven = _times_the_others(pipeline, _stage_to_change(pipeline, "imbalance")) >= _MIN_UNEVEN
@@ -108,7 +107,6 @@ def _stage_to_change(pipeline: Pipeline, cause: str) -> StageMetrics:
 
 
 def _times_the_others(pipeline: Pipeline, stage: StageMetrics) -> float:
-    """Divide the compute of a stage by that of the other stages of its pipeline."""
     others = [
         other.compute_ns
         for other in pipeline.per_stage
@@ -131,7 +129,7 @@ def _percent(share: float | None) -> str:
 
 
 def _more_microbatches(pipeline: Pipeline) -> int | None:
-    """Twice as many microbatches, where no stage is launch bound then; else None."""
+    """Return twice as many microbatches, where no stage is launch bound then; else None."""
     microbatches, smallest = pipeline.microbatches, pipeline.smallest_microbatch
     if microbatches is None or smallest is None or 2 * smallest > 1:
         return None
@@ -163,10 +161,7 @@ def _describe_microbatches(pipeline: Pipeline) -> str:
 def straggler_finding(
     straggler: Straggler, device: int, own: tuple[Finding, ...], *, is_replayed: bool = False
 ) -> Finding:
-    """The finding of a straggler that computes on a device, with findings of its own file.
-
-    Without a replay of all ranks, its fix says what the job would gain.
-    """
+    """Make the finding of a straggler on a device, with findings of its own file."""
     case = (STRAGGLER.cases.get(straggler.cause) or STRAGGLER.cases["unknown"]).filled()
     total_ns = straggler.cost_ns * max(1, straggler.steps)
     return Finding(
@@ -200,7 +195,6 @@ def straggler_finding(
 
 
 def _code(straggler: Straggler, own: Iterable[Finding]) -> str | None:
-    """The text of its line, where a finding of its own file is at that line and quotes it."""
     if straggler.line is None:
         return None
     place = straggler.file, straggler.line
@@ -208,22 +202,16 @@ def _code(straggler: Straggler, own: Iterable[Finding]) -> str | None:
 
 
 def same_work(finding: Finding, own: Iterable[Finding]) -> Finding:
-    """The finding of a straggler's own file about the work for which others wait, else itself."""
+    """Return the finding of a straggler's own file about the same work, else itself."""
     rules = _OWN_RULES.get(finding.cause, ()) if finding.rule == STRAGGLER.id else ()
     where = finding.where
-    return next(
-        (
-            x
-            for x in own
-            if x.rule in rules
-            and (x.rank, x.where.file, x.where.function)
-            == (finding.rank, where.file, where.function)
-            and where.file is not None
-            and not x.is_generic
-            and (where.line in (None, x.where.line) or x.where.line is None)
-        ),
-        finding,
-    )
+    place = finding.rank, where.file, where.function
+    for x in own:
+        is_line = where.line in (None, x.where.line) or x.where.line is None
+        is_there = (x.rank, x.where.file, x.where.function) == place and where.file and is_line
+        if x.rule in rules and is_there and not x.is_generic:
+            return x
+    return finding
 
 
 def _title(straggler: Straggler) -> str:
@@ -235,7 +223,6 @@ def _title(straggler: Straggler) -> str:
 
 
 def _figures(straggler: Straggler, is_replayed: bool) -> str:
-    """Describe its work, and what it costs."""
     least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
     each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
@@ -253,7 +240,6 @@ def _figures(straggler: Straggler, is_replayed: bool) -> str:
 
 
 def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
-    """Name the findings of the rank's own file about the same time."""
     rules = _OWN_RULES.get(straggler.cause, ())
     named = sorted({finding.rule for finding in own if finding.rule in rules})
     if not named:
@@ -263,7 +249,6 @@ def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    """Name some ranks as the subject of a sentence."""
     if len(ranks) == 1:
         return f"Rank {ranks[0]}"
     if len(ranks) > _MAX_LISTED_RANKS:
