@@ -42,14 +42,11 @@ _NOTHING = union([], [])
 
 
 class _Ledger:
-    """Time that the findings so far leave for the next one.
+    """Time that the findings so far leave for the next one, by device.
 
-    Attributes:
-        attributed: device to the time that they have there; nothing where it is missing.
-        counted: the time by which they count: devices that wait at one moment wait for one thing.
-        idle_left_ns: device to the idle, ns, that there would be without the profiler and that
-            they do not have, where that is known.
-        typical_left_ns: the same of typical steps, without what comes only now and then.
+    They count by the time `counted`: devices that wait at one moment wait for one thing. Of the
+    idle that there would be without the profiler `idle_left_ns` remains, where that is known, and
+    `typical_left_ns` of typical steps.
     """
 
     def __init__(self, context: Context) -> None:

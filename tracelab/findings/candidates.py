@@ -27,16 +27,12 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Candidate(Record):
     """A finding to be: the time that its fix would save, if it were the only one.
 
-    `find_all` makes a finding of it, with what is not attributed to an earlier one.
-
     Attributes:
-        title, cause, where, evidence, role: as in `Finding`.
         fix, fix_short: as in `Finding`; those of the rule where they are empty.
         lost: device to the time lost on it, within the window.
         limit_ns: device to the most that the fix can save there, ns; else all that is lost.
         severity_override: a severity whatever the bound, even if no time is lost.
-        edit: the change that a replay makes for it, with {place} where its place belongs, such as
-            "unblock:{place}".
+        edit: the change that a replay makes for it, such as "unblock:{place}".
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
         is_typical: whether typical steps have it.
         is_possible: whether the trace shows that the fix can be made; else its saving is a bound.

@@ -183,13 +183,9 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
 def add_saving(
     finding: Finding, step_ns: int, saved_ns: tuple[int, int, int], slowed: float = 1
 ) -> Finding:
-    """Add what a finding's edit saves, and judge the finding by that.
+    """Add what a finding's edit saves of a step, at least and at most, and judge it by that.
 
-    Args:
-        finding: as it is judged by its share.
-        step_ns: the step, ns.
-        saved_ns: what is saved of it, and at least, and at most.
-        slowed: how many times as long it took while it was recorded.
+    The step took so many times as long while it was recorded.
     """
     # What saves an alarm or next to nothing is a warning at most, if its share is an alarm. What
     # may save nothing is one only as a change of one place, and where the recording was hardly
@@ -209,14 +205,10 @@ def add_saving(
 
 
 def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
-    """Tell whether a finding is worth a place among the first, by its shares of a step.
+    """Tell whether a finding is worth a place among the first, by its shares of a step, 0 to 1.
 
-    Of what has neither price nor bound, the time that it takes counts, too.
-
-    Args:
-        finding: one of a window.
-        share: what its fix saves of a step, or else what is attributed to it, 0 to 1.
-        cost_share: the time lost there, as a share of the same.
+    The share is what its fix saves, or else what is attributed to it. Of what has neither price nor
+    bound, the time that it takes counts, too.
     """
     if finding.about == "trace" or finding.role == ASIDE:
         return False

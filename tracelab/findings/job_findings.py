@@ -69,19 +69,9 @@ def find_in_job(
     """Find all of a job: the findings of its ranks without the time that they waited, and its own.
 
     A rank that waited for another is not advised to communicate less: of a TL202 on it only the
-    exposed time of transfers remains.
-
-    Args:
-        findings: those of the files.
-        parts: the job's ranks.
-        wait_ns: int64[c] of each part, ns, as of `Members.wait_of_operations`.
-        stragglers: the ranks that the others wait for.
-        pipeline: the schedule of which they are stages.
-        step: the only one that is reported, None for the steady steps.
-        is_replayed: whether a replay of all ranks says what the job would gain.
-
-    Returns:
-        ranks one after another, what saves most first.
+    exposed time of transfers remains. Waits are as of `Members.wait_of_operations`. Only one step
+    is reported if it is given. If `is_replayed`, a replay of all ranks says what the job would
+    gain. Ranks come one after another, what saves most first.
     """
     of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
     by_rank = {rank: tuple(own) for rank, own in itertools.groupby(findings, key=lambda x: x.rank)}

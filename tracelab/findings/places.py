@@ -10,6 +10,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from tracelab.base.file_names import shortest_ends
 from tracelab.base.names import threads_of
 from tracelab.findings.finding import Finding, Where
+from tracelab.job.part import SITE_FIELDS
 from tracelab.job.path import PathSegment
 from tracelab.model.program.call_sites import CallSite, ProgramFunction, program_functions
 from tracelab.model.program.source_lines import MODULE, SourceLines
@@ -20,7 +21,7 @@ JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes in one
 ALL_SPECIFIC = "all of one place"  # the name of those of findings that are not generic
 _MAX_LINES = 5
-_SITE_FIELDS = ("operator", "function", "file", "line", "call")
+
 PLACE = "{place}"  # in the edit of a candidate
 # Not `re.escape`: it escapes blanks and hyphens as well, which is hard to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"
@@ -67,10 +68,8 @@ def add_surroundings(
     )
 
 
-def place_text(where: Where, files: Iterable[str] = ()) -> str:
+def place_text(where: Where) -> str:
     """Describe the place of a finding in a few words; "" if the file does not say.
-
-    A name that several of these source files have is given with its folder.
 
     >>> place_text(Where(1, function="train", file="src/train.py", line=40, call="item"))
     'train.py:40 in train'
@@ -78,8 +77,7 @@ def place_text(where: Where, files: Iterable[str] = ()) -> str:
     'train.py:40, 44 or 51 in train'
     >>> place_text(Where(1, function="train", file="src/train.py", function_line=27))
     'train.py in train (entered at line 27)'
-    >>> place_text(Where(1, function="f", file="a/x.py", line=3), ["a/x.py", "b/x.py"])
-    'a/x.py:3 in f'
+
     >>> place_text(Where(1, annotation="forward", operator="aten::linear"))
     'in "forward" (annotation)'
     """
@@ -95,7 +93,7 @@ def place_text(where: Where, files: Iterable[str] = ()) -> str:
     if not lines and where.function_line is not None:
         entered = f" (entered at line {where.function_line})"
     line = f":{lines}" if lines else ""
-    return f"{_shown_file(where.file, files)}{line}{function}{entered}{by}"
+    return f"{_shown_file(where.file)}{line}{function}{entered}{by}"
 
 
 def sentence_of(title: str, where: Where) -> str:
@@ -110,12 +108,11 @@ def sentence_of(title: str, where: Where) -> str:
     return title if not places or places.removeprefix("in ") in title else f"{title}: {places}"
 
 
-def _shown_file(path: str, files: Iterable[str]) -> str:
-    short = shortest_ends(tuple(dict.fromkeys((path, *files))))[0]
+def _shown_file(path: str) -> str:
     folder, separator, name = path.replace("\\", "/").rpartition("/")
-    if short == name and name.startswith("__") and separator:
+    if name.startswith("__") and separator:
         return f"{folder.rpartition('/')[2]}/{name}"
-    return short
+    return shortest_ends((path,))[0]
 
 
 def file_name(path: str) -> str:
@@ -129,7 +126,7 @@ def file_name(path: str) -> str:
 
 def segment_text(segment: PathSegment) -> str:
     """Describe the place of a stretch of a job's critical path."""
-    site = CallSite(**{name: getattr(segment, name) for name in _SITE_FIELDS})
+    site = CallSite(**{name: getattr(segment, name) for name in SITE_FIELDS})
     # A function that called nothing is where the host itself was.
     return describe(site, "" if segment.file is None else segment.name)
 

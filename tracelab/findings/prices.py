@@ -62,14 +62,7 @@ class Priced(Record):
 def price_findings(
     found: tuple[Finding, ...], baseline: Baseline, sites: Sites | None, context: Context
 ) -> Priced:
-    """Predict by replay what each finding's edit saves, and judge the findings by that.
-
-    Args:
-        found: the findings by the share that is attributed to them.
-        baseline: the steady steps, replayed unchanged.
-        sites: the places of its program; None without a program.
-        context: the window that the findings are of.
-    """
+    """Predict by replay what each finding's edit saves, and judge the findings by that."""
     if baseline.not_replayed is None and baseline.program is None:  # not requested
         return Priced(_merged(found, context), ())
     if sites is None or baseline.step_ns is None:

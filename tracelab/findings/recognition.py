@@ -27,14 +27,11 @@ _NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
 
 class Recognized:
-    """The remedies that host events of a file belong to.
+    """The remedies that host events of a file (int64[k], event ids) belong to.
 
     An event belongs to the innermost recognized one around it; what autograd's threads do, to that
     around the call of the backward pass. One that is whole counts before all others, a general one
     where no other is.
-
-    Attributes:
-        events_of: remedies with the host events (int64[k], event ids) that they are recognized by.
     """
 
     def __init__(
@@ -158,13 +155,10 @@ class _Names:
 
 
 class FirstUse(Arrays, dict=True):
-    """Host events of things that a program does once: loading, planning, compiling.
+    """Host events of things that a program does once, by kind: loading, planning, compiling.
 
-    A pause in which nothing was recorded does not count: its reason is unknown.
-
-    Attributes:
-        parts: each kind of it with its host events (int64[k], event ids).
-        is_most: whether most of a file without steps is idle in it: then nothing in it is typical.
+    A pause in which nothing was recorded does not count: its reason is unknown. If `is_most` of a
+    file without steps is idle in it, nothing in it is typical.
     """
 
     trace: Trace

@@ -93,12 +93,10 @@ class Remedy(Record, kw_only=True):
             functions.
         occurs: of the events that match (int64[k], event ids) those that really are the pitfall;
             without any pattern it finds them by itself.
-        by_arguments: adds to these events, or takes away, by what the file says of some in their
-            "args", which are read only for that.
+        by_arguments: adds to these events, or takes away, by the "args" of some.
         by_call_site: whether each place is to be changed by itself, rather than all at once.
         is_general: whether it counts only where no other remedy is recognized.
-        is_whole: whether all inside of what it is recognized by goes with it, whatever other
-            remedy is recognized there.
+        is_whole: whether all inside goes with it, whatever other remedy is recognized there.
         needs_same_sizes: whether it helps only where the sizes that the host waits for are the same
             in every step; where the trace does not show that, what it saves is a bound.
         is_bound: whether no trace shows that it can be done, so that what it saves is a bound.

@@ -21,7 +21,7 @@ from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
-from tracelab.measures.measure import constrained
+from tracelab.measures.measure import constrained, summed
 from tracelab.model.collectives import Operation
 from tracelab.model.lookup import expand_ranges
 from tracelab.model.trace import ABSENT
@@ -165,15 +165,9 @@ def _reference(matches: Matches, part_count: int) -> int:
 
 
 class _Ends(Arrays):
-    """The ends of matched operations; k members.
+    """The ends of matched operations by the recorded clock, ns since the reference's origin.
 
-    Attributes:
-        match_index: intp[k], ascending.
-        part_index: int32[k].
-        of_part: the members of each part, intp, ascending.
-        recorded_ns: int64[k], ns since the reference's origin, by the recorded clock.
-        role: int8[k], a `Role`.
-        apart_ns: int64[k], ns, how far apart the ends of its operation may be by nature.
+    Those of one operation may be apart by `apart_ns` by nature.
     """
 
     match_index: NDArray[np.intp]
@@ -255,13 +249,9 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray
 
 
 class _Bounds(Arrays):
-    """Bounds of the time to add to the recorded times of one rank; o operations.
+    """Bounds of the time to add to the recorded ends of one rank, float64[o], ns, by these.
 
-    Attributes:
-        at_ns: int64[o], ns, ascending, the recorded end.
-        low_ns, high_ns: float64[o], ns, equal for operations that end together; infinite for a
-            side of which nothing is known.
-        apart_ns: how far apart the ends of one operation may be by nature.
+    They are equal for operations that end together; infinite for a side of which nothing is known.
     """
 
     at_ns: Int64Array
@@ -405,8 +395,7 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
     for member, correction in zip(ends.of_part, corrections, strict=True):
         job_ns[member] += correction.offset_ns_at(job_ns[member])
     off_ns = np.abs(job_ns - _medians(job_ns, ends.match_index))
-    total_ns = np.zeros(len(job_ns), dtype=np.int64)
-    np.add.at(total_ns, ends.match_index, job_ns)
+    total_ns = summed(ends.match_index, job_ns, len(job_ns))
     later_ns = total_ns[ends.match_index] - 2 * job_ns  # of messages: by how much the peer ends
     residuals: list[int | None] = []
     for member in ends.of_part:

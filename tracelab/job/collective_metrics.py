@@ -173,11 +173,10 @@ class Transfers(Arrays):
     """Bytes and speed of each match; m matches.
 
     Attributes:
-        ranks: int64[m], how many ranks the process group has; where no file says, how many matched.
+        ranks: int64[m], of the process group; where no file says, how many matched.
         message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
         transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
-            wait. Of broadcasts, sends and the like, which ranks leave one after the other, from
-            the last arrival to the last end.
+            wait. Of broadcasts, sends and the like, from the last arrival to the last end.
         algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known or
             files of ranks are missing, and for kernels that do several operations.
     """

@@ -13,7 +13,7 @@ rank 1  ──────── arrives ─┘             └── transfer �
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -36,8 +36,7 @@ class Meetings(Arrays):
     """Activities of the ranks' programs that meet: k members of m meetings.
 
     Attributes:
-        meeting_index: int64[k], ascending, each of 0 to m - 1.
-        rank_index: int64[k], into the programs.
+        meeting_index, rank_index: int64[k], of 0 to m - 1, ascending; and into the programs.
         node: int64[k], of that program; the same in several meetings where one kernel carries out
             several operations.
         waits: bool[k], the activity ends after all have met; else it ends without the others, as a
@@ -93,9 +92,7 @@ class Joined(Arrays):
         program: what is replayed: the nodes of the ranks, the arrivals and the meetings; the edges
             of one rank after another, then those of the meetings.
         rank_index: int64[n], into the programs; ABSENT of meetings.
-        transfer_ns: int64[n], ns, what an activity that meets others takes from then on, else
-            ABSENT.
-        programs: what was joined.
+        transfer_ns: int64[n], ns, of activities that meet others, from then on; else ABSENT.
         ends: of each program intp[nodes], the nodes that they have become.
         entries: the same, but of activities that meet others their arrivals.
         meeting_nodes: of each program int64[v], the activities that meet others, ascending.
@@ -218,13 +215,7 @@ def _find_order(
 
 
 _Columns = dict[str, Any]  # arrays by the name of the column
-_EDGE_COLUMNS = {
-    "source": np.intp,
-    "target": np.intp,
-    "via": np.int8,
-    "lag": np.int8,
-    "latency_ns": np.int64,
-}
+_EDGE_COLUMNS = ("source", "target", "via", "lag", "latency_ns")
 _OF_RANK = ("thread_index", "stream_index")  # columns with numbers of one file
 
 
@@ -253,8 +244,9 @@ def _edges_of(
     return own | {"source": ends[own["source"]], "target": entries[own["target"]]}
 
 
-def _concatenate_edges(edges: Iterable[_Columns]) -> _Columns:
+def _concatenate_edges(edges: Sequence[_Columns]) -> _Columns:
+    """Put some edges one after another; the first ones have the types of a program."""
     return {
-        name: np.concatenate([of[name] for of in edges]).astype(dtype)
-        for name, dtype in _EDGE_COLUMNS.items()
+        name: np.concatenate([of[name] for of in edges]).astype(column.dtype)
+        for name, column in edges[0].items()
     }

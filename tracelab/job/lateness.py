@@ -55,8 +55,8 @@ class Lateness(Arrays):
     """Causes for which the last rank of each match was late; k members of m matches.
 
     Attributes:
-        previous_member: int64[k], the same rank in the match before of the same ranks; ABSENT in
-            the first. Messages that share their kernels have the same one.
+        previous_member: int64[k], the same rank in the match before of the same ranks, else ABSENT.
+            Messages that share their kernels have the same one.
         reference_member: int64[m], the member that arrived in the middle (of two the first).
         spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
             previous match; 0 without one.
@@ -66,9 +66,8 @@ class Lateness(Arrays):
             one in which that rank had itself waited for another; ABSENT if no rank was late.
         cause: int64[m], what that one spent most of it on, a column of `excess_ns`; else ABSENT.
 
-    Example: two ranks average gradients once a step, rank 0 computes for 29 ms before, rank 1 for
-    14: ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]`` and
-    ``excess_ns=[[15_000_000, 0, ...], [0, 0, ...]]``.
+    Example: two ranks average gradients, rank 0 computes for 29 ms before, rank 1 for 14:
+    ``spent_ns=[[29e6, 0, ...], [14e6, 15e6, ...]]``, ``excess_ns=[[15e6, 0, ...], [0, 0, ...]]``.
     """
 
     previous_member: Int64Array
@@ -191,14 +190,7 @@ def _late_member(
 
 
 class Explanation(Record):
-    """Cause for which a rank is late, in words.
-
-    Attributes:
-        cause: one word.
-        what: a clause that follows "rank N", without figures and without its place.
-        figures: how much; "" where there is nothing to add.
-        site: where in its program; nowhere where that is not known.
-    """
+    """Cause for which a rank is late: a word, a clause after "rank N", figures, and where."""
 
     cause: str
     what: str
@@ -220,10 +212,7 @@ def explain(
     lateness: Lateness,
     chosen: Sequence[int],
 ) -> Explanation:
-    """Explain why one rank was the last in some matches, all by the same sort of work.
-
-    At least one match is given, the one that matters most first.
-    """
+    """Explain why one rank was last in some matches, by the same work, the most important first."""
     late = list(dict.fromkeys(lateness.late_member[list(chosen)].tolist()))
     first, work = late[0], int(lateness.cause[chosen[0]])
     if work == BEFORE_RECORDING:
@@ -296,9 +285,8 @@ class MoreWork(Record):
     """Work that a rank's GPU does beyond the typical one of the others, per steady step.
 
     Attributes:
-        name: the operator, else the kernel, with most of it.
-        is_kernel: `name` is a kernel's.
-        phase: where in the step most of it is, None where that is not known.
+        name: the operator, else the kernel (`is_kernel`), with most of it.
+        phase: where in the step most of it is, if known.
         ratio: how often it runs on this rank / on the others where that differs, else its GPU time
             / theirs: a GPU that waits a lot between its kernels runs each of them faster.
         calls, usual_calls: how often it runs on this rank, and on the others.

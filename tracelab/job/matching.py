@@ -1,12 +1,11 @@
 """Operations of several ranks that are one: collectives, and sends with their receives.
 
 Ranks carry out the operations of one process group in one order; sends and receives are matched by
-their peers and order. A wrong match is worse than none: recordings that do not agree in kind and
-size throughout stay unmatched, and are counted with the reason.
+their peers and order. Recordings that do not agree in kind and size throughout stay unmatched.
 
-Two recordings may begin and end at different operations. The numbers of the steps say by how many
-they are shifted, else the clocks, since the ends of one collective are a few microseconds apart on
-all ranks; else two recordings that are alike from end to end begin with the same operation.
+The numbers of the steps say by how many operations two recordings are shifted, else the clocks:
+the ends of one collective are a few microseconds apart on all ranks; else two recordings that are
+alike from end to end begin with the same operation.
 """
 
 from __future__ import annotations
@@ -81,16 +80,16 @@ _MAX_NEIGHBORS = 3
 class Matches(Arrays):
     """Operations that several ranks carried out together; m matches of k members in all.
 
+    Matches are ascending by the recorded start of their first member.
+
     Attributes:
         first: int64[m + 1]; the members of match i are ``first[i]`` to ``first[i + 1]``, at least
             two, by rank.
-        part_index: int32[k], into the parts, of each member.
-        operation_index: int64[k], into that part's operations.
+        part_index, operation_index: int32[k] and int64[k], of each member, into the parts and that
+            part's operations.
         basis: int8[m], a `Basis`.
         unmatched: int64[parts], how many operations of each part have no match.
         unmatched_why: per part why, in words; empty where all have one.
-
-    Matches are ascending by the recorded start of their first member.
     """
 
     first: Int64Array
@@ -121,15 +120,10 @@ class Matches(Arrays):
 
 
 class _Operations(Arrays):
-    """The operations of all parts, part after part, each by start.
+    """The operations of all parts, part after part, each by start; n rows.
 
-    Attributes:
-        operation: int8[n], an `Operation`; receives are sends here, seen from the other end.
-        group_index: int64[n], into the process groups of all parts.
-        source_rank, target_rank: int64[n], of sends and receives, else ABSENT.
-        step_number: int64[n], the step that launched it, ABSENT outside all.
-        size_bytes: int64[n], what is the same on all ranks, ABSENT where it need not be.
-        start_ns, end_ns: int64[n], by the recorded clocks.
+    Receives are sends here, seen from the other end. Groups are those of all parts, times by the
+    recorded clocks. The size is that which is the same on all ranks, else ABSENT.
     """
 
     part_index: Int64Array

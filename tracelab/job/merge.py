@@ -81,14 +81,10 @@ class Job(Tabled):
 
 
 class Merged(Record, eq=False):
-    """Files of a job, merged.
+    """Files of a job, merged: what was known of each by rank, and int64[c], ns, as of the members.
 
-    Attributes:
-        parts: what was known of each, by rank.
-        wait_ns: of each part int64[c], ns, as of `Members.wait_of_operations`.
-        replay: the ranks as they are replayed; None where nothing is to be predicted.
-        is_by_recording: whether who waits for whom is as it was recorded; else the profiler changed
-            that, and only the stragglers decide how long the job's step takes.
+    Who waits for whom `is_by_recording`, or else the profiler changed that, and only the stragglers
+    decide how long the job's step takes.
     """
 
     job: Job

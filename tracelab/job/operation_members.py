@@ -37,10 +37,9 @@ class Members(Arrays):
         awaited_member: int64[k], the member that arrived last of those that its kernel needed.
         wait_ns: int64[k], ns, until that one had arrived, at most the kernel's length.
         error_ns: int64[k], ns, the residual of the rank's clock.
-        last_member: int64[m], the member of each match that arrived last; ABSENT where all arrived
-            within the error of their clocks.
+        last_member: int64[m], the member of each match that arrived last, by `margin_ns`; ABSENT
+            where all arrived within the error of their clocks.
         last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
-        margin_ns: int64[m], ns, by how much the last member came after the one before it, or 0.
         of_part: the members of each rank, intp, ascending.
     """
 

@@ -20,6 +20,7 @@ from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.idle_culprits import IdleCulprits
+from tracelab.measures.measure import summed
 from tracelab.model.collectives import Collectives, Group, Operation
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
@@ -61,15 +62,11 @@ _MAX_LOCATED_KERNELS = 5_000
 _SHOWN = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 _NEVER = union([], [])
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
+SITE_FIELDS = ("operator", "function", "file", "line", "call")  # of a `CallSite`, in a job's rows
 
 
 class Culprit(Record):
-    """Cause on the host that kept the device idle: a call, an operator or a region, and its place.
-
-    Attributes:
-        work: the sort of idle.
-        call: the event's name as it is shown.
-    """
+    """Cause on the host that kept the device idle: a call, an operator or a region."""
 
     work: Work
     call: str
@@ -77,13 +74,10 @@ class Culprit(Record):
 
 
 class PartSteps(Arrays):
-    """The steps of one file, in order.
+    """The steps of one file, in order; windows in ns since the file's origin.
 
-    Attributes:
-        number: int64[s], the user's.
-        start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
-        is_steady: bool[s]; of a report of one step that step alone.
-        batch: of a program that serves requests phase and number of requests of each: "decode 8".
+    Of a report of one step that alone is steady. The batch is of a program that serves requests
+    phase and number of each: "decode 8".
     """
 
     number: Int64Array
@@ -94,14 +88,9 @@ class PartSteps(Arrays):
 
 
 class RankProgram(Arrays):
-    """The steady steps of one rank as they are replayed.
+    """The steady steps of one rank as they are replayed, and as they are with named changes.
 
-    Attributes:
-        steps: their numbers.
-        step_ns: ns, their measured mean length.
-        basis: whether that is with the profiler or without it, as of `SteadyMetrics`.
-        printed: the step of the rank that is printed.
-        changes: the program with changes of this rank, by what they are called.
+    Their mean length, ns, was measured on a basis as of `SteadyMetrics`.
     """
 
     program: Program
@@ -120,34 +109,27 @@ class RankPart(Arrays):
 
     Attributes:
         path: the file.
-        origin_ns: the file's first event by its own clock, ns since 1970 or since the machine
-            started.
+        origin_ns: the file's first event by its own clock, ns since 1970 or the machine's start.
         device: the device that decides, whose time is followed.
-        groups: the process groups.
         sites: where in the program operations were called.
         culprits: what kept the device idle.
         kernel_names: the names of kernels that communicate.
-        work_sites: where in the program most compute of the middle steady step was launched.
-        steps: the file's steps.
+        work_sites: where most compute of the middle steady step was launched.
         work_site_ns: int64[w], ns, how long it took.
         start_ns, end_ns: int64[c], ns, of the operation's kernel.
         kernel_id: int64[c], event id of the kernel; the same for operations that share it.
-        kernel_name_index: int32[c], into `kernel_names`.
         operation: int8[c], an `Operation`.
-        group_index: int32[c], into `groups`.
+        kernel_name_index, group_index, site_index: int32[c], into the tuples of these.
         sequence: int64[c], the sequence number within the group, ABSENT where the file has none.
         peer_rank: int64[c], the rank that a send or receive is with, else ABSENT.
         in_bytes, out_bytes: int64[c], what goes in and comes out on this rank, ABSENT if unknown.
         step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
-        site_index: int32[c], into `sites`.
         exposed_index: int64[e], into the operations, of each piece of communication of the device
             with no compute beside it; of operations that share a kernel the first.
-        exposed_start_ns, exposed_end_ns: int64[e], ns.
         exposed_blocker: int8[e], the `OverlapBlocker`.
         work: by `Work`, when the device did it; no two overlap.
         culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
-            since the operation before it started; ABSENT without any.
-        culprit_ns: int64[c], ns, for how long.
+            since the operation before it started, for `culprit_ns`; ABSENT without any.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
         ways: the ways back from its operations and its steps; None without operations or launches.
         program: its steady steps, or why they are not replayed; None if not requested.
@@ -307,9 +289,7 @@ def _work_sites(
     length_ns = (timeline.end_ns - timeline.start_ns)[row]
     longest = np.argsort(-length_ns, kind="stable")[:_MAX_LOCATED_KERNELS]
     sites, index = _numbered(call_sites(timeline, timeline.launch_id[row[longest]], lines))
-    total_ns = np.zeros(len(sites), dtype=np.int64)
-    np.add.at(total_ns, index, length_ns[longest])
-    return sites, total_ns
+    return sites, summed(index, length_ns[longest], len(sites))
 
 
 def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
@@ -397,8 +377,7 @@ def _culprits(
     culprit_of = culprit_of_pair[of_pair.reshape(-1)]
     keys = of_operation[piece] * np.int64(max(1, len(culprits))) + culprit_of
     key, of_key = np.unique(keys, return_inverse=True)
-    total_ns = np.zeros(len(key), dtype=np.int64)
-    np.add.at(total_ns, of_key, (bubbles.end_ns - bubbles.start_ns)[piece])
+    total_ns = summed(of_key, (bubbles.end_ns - bubbles.start_ns)[piece], len(key))
     # Of each operation the longest comes last, and so stays.
     by_length = np.argsort(total_ns, kind="stable")
     operation_index, longest = np.divmod(key[by_length], max(1, len(culprits)))

@@ -43,8 +43,7 @@ class PathPart(Arrays):
 
     Attributes:
         places: what stretches are spent on; the last one is None, for what is not known.
-        place_index: int32[k], into `places`.
-        kind: int8[k], a `PathKind`.
+        place_index, kind: int32[k] and int8[k], the place and `PathKind` of each.
         since_ns: int64[k], ns, when each stretch began.
         following: int32[k], the stretch to go on with, ABSENT at the beginning of the recording.
         operation_stretch: int32[c], of each operation its kernel.

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracelab.base.arrays import Record
 from tracelab.job.operation_members import Members
-from tracelab.job.part import RankPart
+from tracelab.job.part import SITE_FIELDS, RankPart
 from tracelab.job.part_path import PathPart, PathPlace
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.measure import OTHERS, constrained, keyed_by
@@ -280,11 +280,7 @@ def _segments(ranks: Sequence[int], spent: Mapping[_Key, Sequence[int]]) -> tupl
                 rank=ranks[part_index],
                 kind=kind.name.lower(),
                 name=name,
-                operator=site.operator,
-                function=site.function,
-                file=site.file,
-                line=site.line,
-                call=site.call,
+                **{field: getattr(site, field) for field in SITE_FIELDS},
                 count=count,
                 total_ns=total_ns,
             )

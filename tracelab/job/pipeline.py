@@ -351,14 +351,8 @@ def _bubbles(
 class _Line(Arrays):
     """One rank on the job's clock; e pieces of messages that were exposed, in order and disjoint.
 
-    Attributes:
-        part: the rank's file, whose own times are by its own clock.
-        compute, host_idle: when the GPU computed, and was idle because of the host.
-        piece_start_ns, piece_end_ns, piece_wait_ns: int64[e]; the rank waited for its neighbor from
-            the start on.
-        neighbor: int64[e], the rank that it waited for; ABSENT where it waited for none.
-        passes_ns: int64[s, 2], the start and end of the passes of each step of the part.
-        operations_ns: int64[c, 2], the start and end of each of its operations.
+    In a piece the rank waited for its neighbor (ABSENT for none) from the start until
+    `piece_wait_ns`. Passes are int64[steps, 2], operations int64[c, 2], the start and end of each.
     """
 
     part: RankPart

@@ -26,9 +26,8 @@ class Passes(Arrays):
         start_ns, end_ns: int64[s], ns, from the first kernel of a step's forward and backward
             passes to the end of the last one, on the device that decides; ABSENT without any.
         launched_ns: int64[c], ns, when the host launched the operation, or ABSENT.
-        waited_ns: int64[c], ns, how long the launching thread had been blocked, in a data loader or
-            in the profiler by then.
-        computes: int64[c], how many compute kernels had been launched by then.
+        waited_ns, computes: int64[c], ns, how long the launching thread had been blocked, in a data
+            loader or in the profiler by then, and how many compute kernels had been launched.
         phase: int8[c], the `Phase` in which the last of them was launched.
     """
 

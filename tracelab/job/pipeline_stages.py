@@ -41,12 +41,9 @@ _MAX_OUT_OF_PLACE_SHARE = 0.25
 
 
 class Message(NamedTuple):
-    """Message for one microbatch that one rank sends to a neighbor, or receives from it.
+    """Message for one microbatch to or from a neighbor: activations (forward) or gradients.
 
-    Attributes:
-        is_send: whether it goes to the neighbor.
-        is_forward: whether it carries activations, not gradients.
-        operation_index: position of its last operation in the columns of the rank's part.
+    Its last operation is at an index of the columns of the rank's part.
     """
 
     is_send: bool
@@ -67,13 +64,10 @@ class Order(Record):
 
 
 class Chain(Record):
-    """One pipeline of the job.
+    """One pipeline of the job; ranks are by stage.
 
-    Attributes:
-        ranks: by stage.
-        steps: the numbers of the steady steps that have this order, ascending.
-        other_steps: how many steady steps have another.
-        messages: per step, per stage, in the order of their launches; none with an unknown order.
+    The steps that have this order, with the messages of each stage, by launch; none with an unknown
+    order. Other steady steps are counted.
     """
 
     ranks: tuple[int, ...]

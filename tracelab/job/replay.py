@@ -22,6 +22,7 @@ from tracelab.job.lateness import MoreWork
 from tracelab.job.matching import Basis
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, RankProgram
+from tracelab.measures.measure import summed
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
@@ -80,12 +81,9 @@ class JobBaseline(Record):
 
 
 class JobReplay(Arrays):
-    """The ranks of a job as they are replayed.
+    """The ranks of a job as they are replayed; none and None where they are not.
 
     Attributes:
-        baseline: how they replay unchanged.
-        ranks: the program of each; none where they are not replayed.
-        joined: all of them as one program; None where they are not replayed.
         stretches: the work of each.
         surplus_ns: of each rank that launches more than the others what its GPU computes too much
             in all steps, at its own speed, ns; else None.
@@ -105,10 +103,8 @@ class JobReplay(Arrays):
 class Change(Record, eq=False):
     """A change of some ranks: the programs that they have with it, by their index.
 
-    Attributes:
-        programs: what is predicted.
-        low, high: the bounds that the change leaves open, the faster one first.
-        margin: by which shares a step may be shorter and longer than predicted.
+    The bounds that it leaves open are `low`, the faster one, and `high`; the margin is by which
+    shares a step may be shorter and longer than predicted.
     """
 
     programs: Mapping[int, Program]
@@ -317,10 +313,9 @@ class Stretches(Arrays):
 
     Attributes:
         node_stretch: intp[n], of each node of its program; ABSENT of communication.
-        edge_stretch: intp[e], of edges that are the host's work or waits of blocking calls, else
+        edge_stretch: intp[e], of edges that are the host's work or blocking calls' waits, else
             ABSENT.
-        gpu_ns: int64[s], ns, how long its activities take.
-        host_ns: int64[s], ns, how long the host works between and in its calls.
+        gpu_ns, host_ns: int64[s], ns, of activities, and of the host between and in its calls.
         waits: int64[s], how many calls wait for the GPU.
     """
 
@@ -343,23 +338,16 @@ def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
     edge_stretch = np.where(is_host | is_wait, stretch[program.target], ABSENT)
     waiting = np.unique(program.target[is_wait])
     count = len(launched) + 1
-    calls_ns = _sums(stretch, program.cost_ns, ~is_activity, count)
-    between_ns = _sums(stretch[program.target], program.latency_ns, is_host, count)
+    work = is_activity & ~is_comm
+    calls_ns = summed(stretch[~is_activity], program.cost_ns[~is_activity], count)
+    between_ns = summed(stretch[program.target[is_host]], program.latency_ns[is_host], count)
     return Stretches(
         node_stretch,
         edge_stretch,
-        gpu_ns=_sums(stretch, program.cost_ns, is_activity & ~is_comm, count),
+        gpu_ns=summed(stretch[work], program.cost_ns[work], count),
         host_ns=calls_ns + between_ns,
         waits=np.bincount(stretch[waiting], minlength=count).astype(np.int64),
     )
-
-
-def _sums(
-    stretch: NDArray[np.intp], ns: Int64Array, chosen: NDArray[np.bool_], count: int
-) -> Int64Array:
-    sums = np.zeros(count, dtype=np.int64)
-    np.add.at(sums, stretch[chosen], ns[chosen])
-    return sums
 
 
 def _usual(stretches: Sequence[Stretches], rank: int) -> Mapping[str, Int64Array]:

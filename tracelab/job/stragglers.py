@@ -31,7 +31,7 @@ from tracelab.job.lateness import (
 )
 from tracelab.job.matching import Basis
 from tracelab.job.operation_members import Members
-from tracelab.job.part import Work
+from tracelab.job.part import SITE_FIELDS, Work
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import spread_ns
@@ -105,15 +105,9 @@ def find_stragglers(
 ) -> tuple[Straggler, ...]:
     """Find the ranks that cost the job time because they arrive late, the most expensive first.
 
-    A rank whose cost does not exceed what that varies by from step to step is left out.
-
-    Args:
-        members: the matched operations.
-        more_of: what the GPU of each rank does more than those of the others.
-        lateness: why the last one was late.
-        overhead_ns: by how much the profiler made a step of each longer, ns: no change saves that.
-        in_pipeline: the ranks are stages, whose sends and receives wait by nature.
-        is_slowed: the profiler may have made a rank late, whatever it does meanwhile.
+    A rank whose cost does not exceed what that varies by from step to step is left out. No change
+    saves `overhead_ns`, ns, by which the profiler made a step of each longer. Stages of a pipeline
+    wait by nature. If `is_slowed`, the profiler may have made a rank late, whatever it does.
     """
     is_message = members.matches.basis == Basis.PEERS
     if not in_pipeline:  # of kernels that both send and receive neither is first by nature
@@ -142,12 +136,7 @@ def find_stragglers(
 
 
 class CommonSteps(Record):
-    """The steady steps that all ranks have, in order.
-
-    Attributes:
-        steps: how many; 0 where the recording counts as one.
-        starts_ns, ends_ns: int64[steps] of each rank, ns on the job's clock.
-    """
+    """The steady steps of all ranks on the job's clock, ns; 0 where a recording counts as one."""
 
     steps: int
     starts_ns: tuple[Int64Array, ...]
@@ -171,12 +160,12 @@ class CommonSteps(Record):
 
 
 class Lost(Record):
-    """Time that one rank costs the others, by step.
+    """Time that one rank costs the others, by step: int64[steps], ns.
 
     Attributes:
-        wait_ns: for each other rank int64[steps], ns, how long it waited for this one alone.
-        cost_ns: int64[steps], ns, what all of them waited at least: what the job lost.
-        shared_out_ns: int64[steps], ns, what it would have gained had all done the mean work.
+        wait_ns: how long each other rank waited for this one alone.
+        cost_ns: what all of them waited at least: what the job lost.
+        shared_out_ns: what it would have gained had all done the mean work.
         overhead_ns: ns, what of a step's length is the profiler's, and not in the cost.
     """
 
@@ -280,11 +269,7 @@ def _straggler_of(
         wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
         steps=windows.steps,
         steps_seen=int((lost.cost_ns > MIN_SHARE * step_ns).sum()) if windows.steps else 0,
-        operator=site.operator,
-        function=site.function,
-        file=site.file,
-        line=site.line,
-        call=site.call,
+        **{name: getattr(site, name) for name in SITE_FIELDS},
         evidence=tuple(dict.fromkeys(kernel_id.tolist()))[:_MAX_EVIDENCE],
     )
 

@@ -40,8 +40,9 @@ class StepBasis(Record):
     """The length of the step that is printed, of which every saving is a share.
 
     Attributes:
-        step_ns: without the profiler where that was timed, else the median of the steady steps, or
-            the whole trace without steps, ns.
+        step_ns: without the profiler where that was timed, of a step that follows another one
+            where the replay says that; else the median of the steady steps, and the whole trace
+            where it has no steps, ns.
         profiled_step_ns: the same with the profiler, ns.
         is_unprofiled: True if `step_ns` is without the profiler.
     """
@@ -58,14 +59,9 @@ class StepBasis(Record):
     def carry(self, replayed_ns: int, start_ns: int, bounds: Bounds, remains_ns: int) -> Bounds:
         """Carry a prediction of the replay's own step over to this one, within what can be saved.
 
-        The share that is saved stays. The bounds widen by how much the two lengths differ: what the
-        profiler slowed may be all that a change takes away, or nothing of it.
-
-        Args:
-            replayed_ns: the step that was replayed, as it is, ns.
-            start_ns: that step before the change: `replayed_ns`, less what comes before it, ns.
-            bounds: that step with the change.
-            remains_ns: what remains of any step with it, ns, as of `gpu_chain`.
+        The share that is saved stays. The bounds widen by how much the two lengths differ. The
+        step starts at `start_ns`, that is `replayed_ns` less what comes before the change, and any
+        step with it takes what `remains_ns`, as of `gpu_chain`.
         """
         share = self.step_ns / replayed_ns
         differs = abs(1 / share - 1)
@@ -164,8 +160,7 @@ class Baseline(Record, eq=False):
     Attributes:
         program: the steady steps as they are; None where they cannot be replayed.
         loose: other programs that the recording allows as well.
-        steps: the numbers of the steps that are replayed, one after the other; none where the whole
-            trace is replayed once.
+        steps: the numbers of the steps that are replayed; none where the whole trace is.
         step_ns: the mean length of these steps, ns; without the profiler that of a step which
             follows another one. None without any replay.
         replayed_ns: what the replay says.
@@ -174,7 +169,6 @@ class Baseline(Record, eq=False):
         error: by how much the replay is off, as a share of the measured step; None without one.
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
-        calibration: how it was made of what was recorded, where it is without the profiler.
         plain_step_ns: what was timed without the profiler, as that of a step which follows another
             one, ns; None without any replay of it.
         printed: the step that predictions are carried over to.

@@ -34,12 +34,10 @@ from tracelab.simulate.waits import unblock, waits_for_gpu
 
 
 class HostPieces(Arrays):
-    """Pieces of host work along the edges of a program.
+    """Pieces of host work along the edges of a program: int64[k] and so on, by thread.
 
-    Attributes:
-        edge_index: intp[k], by thread, edges by which one host call comes after another.
-        event_id: int64[k], the innermost operator, Python function or call that ran, else ABSENT.
-        share: float64[k], of the edge's work; those of an edge add up to 1.
+    In each ran an event, the innermost operator, Python function or call, else ABSENT. The shares
+    of an edge add up to 1.
     """
 
     edge_index: NDArray[np.intp]
@@ -221,13 +219,8 @@ class CriticalCycle(Arrays):
     """Critical cycle of a step: the nodes and edges that each wait for the one before.
 
     Walked back from the last node, from each to the one that it waited for last, until a node comes
-    again; a program that runs once has a path.
-
-    Attributes:
-        edge: intp[k], the edges, each from the node that decides when the next one is reached.
-        steps: how many steps it is long.
-        host_ns: ns per step that work of the host decides.
-        gpu_ns: ns per step that GPU activities decide, with the gaps between those of a stream.
+    again; a program that runs once has a path. The edges, intp[k], each come from the node that
+    decides. Times are ns per step that host work, and activities with gaps of streams, decide.
     """
 
     edge: NDArray[np.intp]
@@ -331,10 +324,8 @@ def causal_profile(
 ) -> tuple[CausalMetrics, ...]:
     """Say what a step would take if each item cost nothing, half as much, or did not wait.
 
-    Returns:
-        two rows of all work of the host and of all GPU activities; then the items with most time of
-        their own, that which saves most first; then all others together. Findings are rows alone.
-        Nothing where the steps cannot be replayed.
+    First come two rows of all work of the host and of all GPU activities; then the items with most
+    time of their own, that which saves most first; then all others. Findings are rows alone.
     """
     if baseline.program is None or baseline.step_ns is None or sites is None:
         return ()

@@ -174,12 +174,8 @@ def _call_ns(
 class _Runs(Arrays):
     """Launches of a place that come one after another on a thread in one step, at least two.
 
-    Blocking calls and host work other than launching end a run, and are in none.
-
-    Attributes:
-        number: int64[n], the run of each call and of what it launched, else ABSENT.
-        is_first: bool[n], the call with which each run begins.
-        launch_count: int64[n], how many calls of each one's run launch, else 0.
+    Blocking calls and host work other than launching end a run, and are in none. What is in none
+    has the number ABSENT, and 0 launches.
     """
 
     number: Int64Array

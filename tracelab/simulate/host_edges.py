@@ -35,12 +35,8 @@ _ASLEEP_NS = 20_000
 class Calls(Arrays):
     """The outermost calls that launch or block, by thread and begin.
 
-    Attributes:
-        event_id: int64[c].
-        index_of: int64[n], per event of the trace the call that it is or lies in, else ABSENT.
-        thread_index: int32[c], index into `Trace.threads`.
-        begin_ns, end_ns: int64[c], ns.
-        blocking: int8[c], a `Blocking`, ABSENT for calls that do not block.
+    For each event of the trace `index_of` is the call that it is or lies in, else ABSENT; so is
+    `blocking`, a `Blocking`, for calls that do not block.
     """
 
     event_id: Int64Array
@@ -173,12 +169,10 @@ class Nodes(Arrays):
     """First the return of each call, then the begins of some, then the end of each activity.
 
     Attributes:
-        calls: the calls; call *i* is node *i*.
-        begin_call: intp[b], the calls that have a node for their begin: those that return after
-            what they launch has started.
+        begin_call: intp[b], the calls with a node for their begin: they return after what they
+            launch has started.
         entry: intp[c], the node that each call begins with, its own where that is the return.
-        launch_call: int64[m], per timeline row the call that launched it, ABSENT where the file
-            does not have that.
+        launch_call: int64[m], per timeline row the call that launched it, else ABSENT.
         activity: intp[m], the node of each timeline row.
     """
 

@@ -148,15 +148,10 @@ _LIGHTER = 0.4
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
-    """Bound the length of a step with a fix: predicted, least and most, ns.
+    """Bound the length of a step with a fix, ns, by replays (int64[k], the likeliest first).
 
     A fix is not worth less or more by a margin than what it changes. But a GPU that idles less runs
     at lower clocks, and what is left often takes less than predicted, the more so the more went.
-
-    Args:
-        step_ns: the step without the fix.
-        new_ns: int64[k], what replays with it say, the likeliest first.
-        margin: by which shares of its prediction the step may be shorter and longer.
     """
     predicted_ns, at_most_ns = int(new_ns[0]), abs(step_ns - int(new_ns[0]))
     denser = max(0.0, 1 - predicted_ns / step_ns)

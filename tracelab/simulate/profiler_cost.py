@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
+from tracelab.measures.measure import summed
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX
@@ -78,15 +79,10 @@ _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 class Recording(Arrays):
-    """Work of the profiler during the host's part of a program.
+    """Work of the profiler during the host's part of a program: events, edge by edge, node by node.
 
-    Attributes:
-        of_edge, of_node: float64[e] and float64[n], how many events were recorded meanwhile, a
-            Python function as a quarter of one; 0 for the GPU.
-        profiler_ns: int64[e], ns in the profiler's own code meanwhile.
-        piece_edge: intp[p], edges, of the pieces that begins and ends of events cut them into.
-        piece_ns: int64[p], ns, their lengths.
-        piece_functions: float64[p], half of what counts for the functions that begin or end them.
+    A Python function counts as a quarter of an event. Begins and ends of events cut the time of
+    edges into pieces, with half of what counts for the functions at their ends.
     """
 
     of_edge: NDArray[np.float64]
@@ -112,7 +108,6 @@ class Fit(Arrays):
     """A program whose host takes what it took without the profiler.
 
     Attributes:
-        program: the program without what the profiler took of the host.
         least, most: the same with the least and the most cost that fit, where they differ much.
         event_ns: the cost of one recorded event that is no Python function, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
@@ -141,9 +136,8 @@ class Fit(Arrays):
 class Calibration(Fit):
     """A program without the profiler, and how it compares with what the recorder timed.
 
-    Attributes:
-        step_ns: of the possible lengths of a step, timed like that, the nearest to what was, ns.
-        ends: with the least and the most cost that fit as well, where they differ much; often none.
+    Of the possible lengths of a step `step_ns` is the nearest to what was timed. The `ends` are
+    with the least and the most cost that fit as well, where they differ much.
     """
 
     step_ns: int
@@ -328,8 +322,7 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
     count, in_profiler_ns, cut = recorded.measure(thread_index, since_ns, until_ns)
     of_stretch, length_ns, of_functions = cut
     np.add.at(of_edge, edge, count)
-    profiler_ns = np.zeros(len(program.source), dtype=np.int64)
-    np.add.at(profiler_ns, edge, in_profiler_ns)
+    profiler_ns = summed(edge, in_profiler_ns, len(program.source))
     wrap = (program.lag == 1) & (program.via == Via.HOST)
     profiler_ns[wrap] += recorded.between_steps_ns()
     is_segment = program.via == Via.HOST

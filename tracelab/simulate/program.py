@@ -1,9 +1,8 @@
 """The program that a replay runs: what takes time and what waits for what; and changes of it.
 
 A node is the return of a host call, the begin of one, or the end of a GPU activity. It is reached
-once everything before it was, each with its latency; then comes what it costs itself. So a change
-to the program is another cost, another latency, an edge more or an edge less: `edits` consists of
-the changes below.
+once everything before it was, each with its latency; then comes what it costs itself. A change is
+another cost, another latency, an edge more or an edge less.
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class Program(Arrays):
         via: int8[e], a `Via`.
         lag: int8[e], 1 where the source is of the repetition before, else 0 and before the target.
         latency_ns: int64[e], ns, between the two; `NEVER` for an edge that was taken away.
-        steps: how many steps it is.
-        length_ns: ns, how long they took in the recording.
+        steps, length_ns: how many steps it is, and how long they took in the recording, ns.
         is_repeated: whether the steps are repeated; a program without steps runs once.
     """
 
@@ -175,7 +173,7 @@ class Edited(Record):
         program: what is predicted.
         low, high: the bounds that the change leaves open, the faster one first; often the same.
         count: how many calls, activities or waits it changed.
-        reason: why there is no better answer, a clause; None where there is nothing to say.
+        reason: why there is no better answer, a clause.
     """
 
     program: Program
@@ -337,11 +335,8 @@ def slower_beside(
 ) -> Program:
     """Let compute take longer for as long as communication or copies run beside it.
 
-    Args:
-        program: any.
-        copy_direction: str[n], the direction of each copy, "" for all other nodes.
-        source: intp[k], activities that now run beside others.
-        target: intp[k], for each of them the first activity, of another stream, beside it.
+    Sources (intp[k]) now run beside others; targets are the first activity, of another stream,
+    beside each. The direction of copies is str[n].
     """
     is_long = program.cost_ns >= _LONG_NS
     by_comm = np.where(is_long, _SLOWER_LONG, _SLOWER)

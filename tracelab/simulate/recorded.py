@@ -23,13 +23,10 @@ from tracelab.simulate.program import Edges, NodeKind, Program, Via, add_edges
 
 
 class Recorded(Arrays):
-    """A whole file as a program that runs once, and what is needed to cut steps out of it.
+    """A whole file as a program that runs once; no edge has a lag.
 
-    Attributes:
-        program: the file; no edge has a lag.
-        sequence: intp[n], of each node its thread or stream: threads first, then streams.
-        host_ns: int64[n], ns, when the host began the call of each node, or the one that launched
-            it; ABSENT where the file does not have that.
+    The `sequence` of each node, intp[n], is its thread or stream: threads first, then streams. The
+    host began its call, or the one that launched it, at `host_ns`, int64[n], else ABSENT.
     """
 
     program: Program

@@ -28,8 +28,7 @@ class BlockOrder(Arrays):
     """An order of nodes by block, and of the edges that lead into blocks.
 
     Attributes:
-        node: intp[n], the nodes by block.
-        position: intp[n], where each node stands in `node`.
+        node, position: intp[n], the nodes by block, and where each node stands there.
         along: intp[n], per position the edge from the node before it in its block, else ABSENT.
         edge: intp[k], all other edges by block, then by their turn.
         position_of_edge: intp[k], where the target of each of these stands.

@@ -54,9 +54,8 @@ class Selection(Record, eq=False, dict=True):
     """The part of a program that a place is.
 
     Attributes:
-        sites: whose place it is.
-        calls: bool[n], the nodes of host calls that were made there.
-        activities: bool[n], those that these calls launched, or whose name it is.
+        calls, activities: bool[n], the host calls that were made there, and what they launched or
+            whose name it is.
         share_of: a function that gives `host_share`; None for that of the `regions`.
         made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         is_everywhere: whether it is all of the program.
@@ -86,7 +85,6 @@ class Sites:
     """Finds the nodes of places, each place once.
 
     Attributes:
-        graph: the file that the program is of.
         lines: where to look for the program's source; without it, no line is known.
         program: the program that edits start from; they start from `loose` ones of its steps, too.
         remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
@@ -126,10 +124,7 @@ class Sites:
         return self._selections[place]
 
     def name_events(self, place: str, what: str, event_id: Int64Array) -> str:
-        """Name a place that is some calls or activities (event ids) of another one.
-
-        The name, such as ``train.py:40@pin-batch``, is the same for the same events.
-        """
+        """Name a place that is some calls or activities (event ids): ``train.py:40@pin-batch``."""
         texts = (f"{place}@{what}{f'-{number}' if number > 1 else ''}" for number in count(1))
         return next(
             text

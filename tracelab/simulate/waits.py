@@ -379,10 +379,10 @@ _USE_UNKNOWN = "where the result is used is not known: at the latest at the end 
 def side_stream(program: Program, selection: Selection) -> Edited:
     """Its activities run in a stream of their own and are waited for where the result is used.
 
-    They begin once what came before them in their stream is over; a copy from the host has no such
-    input. The file does not say where a result is used: predicted is the next time that the stream
-    waits for such an activity, the lower bound the end of the step. Compute that moves may find no
-    free multiprocessor: of that only the bounds are known.
+    They begin once what came before them in their stream is over, but copies from the host. The
+    file does not say where a result is used: predicted is the next time that the stream waits for
+    such an activity, the lower bound the end of the step. Compute may find no free multiprocessor:
+    of that only the bounds are known.
     """
     sites, nodes = selection.sites, selection.activities
     count = int(nodes.sum())

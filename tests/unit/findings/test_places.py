@@ -34,11 +34,3 @@ def test_a_thread_without_functions_is_known_by_the_wait_for_it():
     assert place_text(where) == "train.py:7 in step, in a thread that `result` waits for"
     where = Where(1, waited_in="parallel_apply")
     assert place_text(where) == "in threads that `parallel_apply` started"
-
-
-def test_files_of_one_name_are_told_apart():
-    where = Where(1, function="forward", file="encoder/model.py", line=7)
-    assert place_text(where, ["decoder/model.py", "encoder/model.py"]) == (
-        "encoder/model.py:7 in forward"
-    )
-    assert place_text(where, ["train.py", "encoder/model.py"]) == "model.py:7 in forward"

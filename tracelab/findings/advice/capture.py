@@ -57,10 +57,9 @@ class Way(IntEnum):
 
 
 class Blocker(Record):
-    """The calls of one place that no capture can hold.
+    """The calls of one place, in words, that no capture can hold.
 
     Attributes:
-        what, call: the place and the call in words.
         per_step: their number in a step; in the window if there are no steps.
         idle_ns: ns, the idle time that they caused in all steps.
         is_needed: True if the host cannot go on without the value, so that the call stays.
@@ -91,8 +90,8 @@ class Segment(Record, eq=False):
         per_step: its repetitions in a step.
         before, after: the calls around it; None at an end of the step.
         work: its phases.
-        module: the outermost module that launches most of it; None without one.
-        cut_in: "the backward pass" or a module if the calls at its ends are inside; else None.
+        module: the outermost module that launches most of it.
+        cut_in: "the backward pass" or a module if the calls at its ends are inside.
         repetitions: intp[k] each, the first timeline row of each launch.
     """
 
@@ -118,10 +117,9 @@ class Segment(Record, eq=False):
 
 
 class Launched(Record):
-    """The launches of steps that replay graphs.
+    """The launches of steps that replay graphs, or of the window.
 
     Attributes:
-        replays_per_step: calls of a step that replay a graph, or of the window.
         eager_per_step: other calls that a graph could hold: none that waits or copies to the host.
         is_mostly_replays: True if a replay stands for most activities, and there are few of these.
         eager_at: the place of most of them, in words; "" without any.

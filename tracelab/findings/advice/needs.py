@@ -154,12 +154,9 @@ def _has_work_behind(
 
 
 class FedBack(NamedTuple):
-    """Reads and the copies that follow them.
+    """Reads from whose value the host computes its next copy, or after which it is copied back.
 
-    Attributes:
-        is_input: bool[k], the blocking calls from whose value the host computes its next copy.
-        is_returned: bool[k], those right after which as many bytes are copied back.
-        copy_id: int64[c], event ids of the calls that copy what was computed.
+    Both are bool[k] of blocking calls; `copy_id` are the calls that copy what was computed.
     """
 
     is_input: NDArray[np.bool_]

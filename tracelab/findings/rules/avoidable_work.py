@@ -96,15 +96,8 @@ def _candidate(
 ) -> list[Candidate]:
     """Make one candidate of some GPU work, at the call site and kernel that take most of it.
 
-    Args:
-        context: the window.
-        is_chosen: bool[m], timeline rows.
-        case: what to say of it, without a remedy.
-        values: as of `Case.candidate`.
-        remedy: as in `Candidate`.
-        max_saved: float64[m], the share of each row that the fix saves at most; all without it.
-        in_forward: whether places in the forward pass come before those in the backward pass.
-        made_by: int64[m], event ids of the host events whose call sites count, not the launches'.
+    Of each row (bool[m]) the fix saves the share `max_saved` at most. With `in_forward` places in
+    the forward pass come before others. The call sites are those of the launches, or of `made_by`.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))

@@ -181,10 +181,8 @@ def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
 class _Stalls(Arrays):
     """The long idle times of active devices that the host caused, in steady steps.
 
-    Attributes:
-        next_id: int64[k], event id of the activity that each ends with, ascending.
-        step_position: intp[k], the position among the steady steps.
-        culprit_id: int64[k], what the host did for most of it, else ABSENT.
+    Each ends with an activity, ascending; what the host did for most of it is the culprit, or
+    ABSENT. Its step is a position among the steady steps.
     """
 
     device_number: NDArray[np.int32]

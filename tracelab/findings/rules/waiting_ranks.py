@@ -10,7 +10,7 @@ import numpy as np
 from tracelab.findings.finding import Finding, Where, severity_of
 from tracelab.findings.rule import load_rule
 from tracelab.job.lateness import UNEVEN_WORK
-from tracelab.job.part import RankPart
+from tracelab.job.part import SITE_FIELDS, RankPart
 from tracelab.job.pipeline import Pipeline, StageMetrics, theory_bubble
 from tracelab.job.stragglers import Straggler
 
@@ -178,11 +178,7 @@ def straggler_finding(
         where=Where(
             count=len(straggler.evidence),
             device=device,
-            operator=straggler.operator,
-            function=straggler.function,
-            file=straggler.file,
-            line=straggler.line,
-            call=straggler.call,
+            **{name: getattr(straggler, name) for name in SITE_FIELDS},
             code=_code(straggler, own),
         ),
         evidence=straggler.evidence,

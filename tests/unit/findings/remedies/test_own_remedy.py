@@ -14,7 +14,7 @@ from tests.figures import figures
 from tracelab import analyze
 from tracelab.findings import remedy as recipe
 from tracelab.findings.recognition import recognize
-from tracelab.findings.remedies.load import load_remedies
+from tracelab.findings.remedies import load_remedies
 
 KERNELS = 10
 
