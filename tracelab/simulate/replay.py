@@ -1,10 +1,10 @@
 """Replay programs: what a step takes once each repetition goes on as the one before it.
 
 The time at which a node is reached is the latest over what leads to it, a recurrence of maxima and
-sums. Nodes are computed by blocks, as a running maximum, and all programs that differ by an edit at
-once. A block is a run of nodes along one thread or stream. What one of its nodes waits for besides
-the node before it lies in an earlier block: one begins where the host waits for a GPU, where a
-stream waits for what the host launched after that, where a thread goes on after another one.
+sums. Nodes are computed by blocks, as a running maximum, and together in all programs that differ
+by an edit. A block is a run of nodes along one thread or stream. What one of its nodes waits for
+besides the node before it lies in an earlier block: one begins where the host waits for a GPU, a
+stream waits for what the host launched after that, or a thread goes on after another one.
 """
 
 from __future__ import annotations
