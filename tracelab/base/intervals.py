@@ -6,11 +6,16 @@ are equal arrays.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracelab.base.arrays import Arrays
 
+BoolArray = NDArray[np.bool_]
+IndexArray = NDArray[np.intp]
+IntArray = NDArray[np.integer[Any]]
 Int64Array = NDArray[np.int64]
 
 
@@ -95,14 +100,14 @@ def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Arr
     return _length_before(a, ends) - _length_before(a, starts)
 
 
-def contains(a: Intervals, moments_ns: ArrayLike) -> NDArray[np.bool_]:
+def contains(a: Intervals, moments_ns: ArrayLike) -> BoolArray:
     """bool[n], which moments lie in a set."""
     begun = np.searchsorted(a.starts, moments_ns, side="right")
-    is_inside: NDArray[np.bool_] = begun > np.searchsorted(a.ends, moments_ns, side="right")
+    is_inside: BoolArray = begun > np.searchsorted(a.ends, moments_ns, side="right")
     return is_inside
 
 
-def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[IndexArray, IndexArray]:
     """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order.
 
     >>> overlapping_pairs(union([0, 20], [10, 30]), union([5], [25]))
@@ -116,7 +121,7 @@ def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDA
     return left, right
 
 
-def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]:
+def stacked(starts: Int64Array, ends: Int64Array, most: int) -> IndexArray:
     """A level for each interval, by start, so that those of one level do not overlap.
 
     Each takes the lowest of `most` levels that is free; if all are taken, the last.

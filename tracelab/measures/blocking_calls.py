@@ -21,7 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, concatenated, rows_at
-from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
+from tracelab.base.intervals import (
+    IndexArray,
+    Int64Array,
+    Intervals,
+    measure_within,
+    overlapping_pairs,
+    union,
+)
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
 from tracelab.measures.measure import Measure, constrained, summed
@@ -45,7 +52,7 @@ class AttributedIdle(Arrays):
     They are disjoint on each device, and never empty.
     """
 
-    call_index: NDArray[np.intp]
+    call_index: IndexArray
     device_number: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
@@ -70,8 +77,8 @@ def attributed_idle(host: Host) -> AttributedIdle:
 class _Delays(Arrays):
     """Delays of the launch that ends a gap; by gap and start, disjoint in each gap, never empty."""
 
-    gap_index: NDArray[np.intp]
-    call_index: NDArray[np.intp]
+    gap_index: IndexArray
+    call_index: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -100,7 +107,7 @@ def _device_idle(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
 
 def _owed(
     idle: Gaps, delays: _Delays, owed_ns: Int64Array
-) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
+) -> tuple[IndexArray, Int64Array, Int64Array]:
     """Attribute idle time after delays until each delay is used up, the last one first."""
     gap_index = delays.gap_index
     gap_start_ns, gap_end_ns = idle.start_ns[gap_index], idle.end_ns[gap_index]
@@ -346,7 +353,7 @@ def blocking_call_rows(
 
 def _idle_within(
     costs: BlockingCallCosts, windows: Sequence[Window]
-) -> Iterator[tuple[NDArray[np.intp], Int64Array, Int64Array]]:
+) -> Iterator[tuple[IndexArray, Int64Array, Int64Array]]:
     idle = costs.attributed_idle
     by_start = np.argsort(idle.start_ns, kind="stable")
     starts_ns, reach_ns = idle.start_ns[by_start], np.maximum.accumulate(idle.end_ns[by_start])
@@ -362,7 +369,7 @@ def _idle_within(
         yield call_index, end_ns - start_ns, np.maximum(0, end_ns - after_start_ns)
 
 
-def _longest_awaited(trace: Trace, costs: BlockingCallCosts, calls: NDArray[np.intp]) -> str | None:
+def _longest_awaited(trace: Trace, costs: BlockingCallCosts, calls: IndexArray) -> str | None:
     blocked_ns: Counter[int] = Counter()
     for call_index in calls[costs.awaited_id[calls] != ABSENT].tolist():
         name_index = int(trace.name_index[costs.awaited_id[call_index]])

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.measures.blocking_calls import rows_awaited_by_calls
 from tracelab.measures.host_stalls import is_recorded, unrecorded_waits
 from tracelab.measures.measure import Measure, keyed_by, summed
@@ -101,7 +101,7 @@ class PathLinks(Arrays):
     upstream_row: tuple[int, ...]
     upstream_end_ns: tuple[int, ...]
     kind_between: NDArray[np.int8]
-    row_by_end: NDArray[np.intp]
+    row_by_end: IndexArray
     stalls: PathStalls
 
     def last_ended(self, time_ns: int) -> int:
@@ -134,7 +134,7 @@ def path_links(graph: Graph) -> PathLinks:
     )
 
 
-def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
+def _find_last_ended(graph: Graph, row: IndexArray) -> tuple[Int64Array, Int64Array]:
     # Of rows that waited for something unknown, the path goes on with what ended last on their
     # device, since they could have started: only time in which nothing ended is unknown.
     timeline, binding = graph.host.timeline, graph.binding
@@ -155,9 +155,7 @@ def _find_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, I
     return source_row, ready_ns
 
 
-def _last_ended(
-    timeline: Timeline, row_by_end: NDArray[np.intp], time_ns: Int64Array
-) -> NDArray[np.intp]:
+def _last_ended(timeline: Timeline, row_by_end: IndexArray, time_ns: Int64Array) -> IndexArray:
     position = np.searchsorted(timeline.end_ns, time_ns, side="right", sorter=row_by_end) - 1
     return np.where(position >= 0, row_by_end[position], ABSENT)
 
@@ -169,7 +167,7 @@ def _launched_ns(host: Host) -> Int64Array:
     return launched_ns
 
 
-def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.intp]) -> PathStalls:
+def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: IndexArray) -> PathStalls:
     host, calls, stalled = graph.host, graph.host.blocking_calls, graph.host.stalled_calls
     timeline = host.timeline
     # They come by start: of the allocations that stalled a call, the first is the earliest.

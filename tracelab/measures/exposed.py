@@ -10,7 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated
-from tracelab.base.intervals import Int64Array, Intervals, join, overlapping_pairs, subtract, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    join,
+    overlapping_pairs,
+    subtract,
+    union,
+)
 from tracelab.measures.independent_work import (
     Side,
     independent_work_ns,
@@ -52,14 +61,14 @@ class Exposed(Arrays):
         delays: whether the next compute waited for it: it is blocking, not only exposed.
     """
 
-    row: NDArray[np.intp]
+    row: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
     blocker: NDArray[np.int8]
-    blocked_row: NDArray[np.intp]
+    blocked_row: IndexArray
     blocking_call_id: Int64Array
     bound_ns: Int64Array
-    delays: NDArray[np.bool_]
+    delays: BoolArray
 
     def blocking(self, timeline: Timeline, device: int, kind: Kind) -> Intervals:
         """The time in which the next compute waited for exposed work of a kind."""
@@ -70,7 +79,7 @@ class Exposed(Arrays):
 class _Pieces(Arrays):
     """The exposed time of one kind and device; columns as in `Exposed`."""
 
-    row: NDArray[np.intp]
+    row: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -104,10 +113,10 @@ def exposed(graph: Graph) -> Exposed:
 
 def _exposed_against(
     blockers: OverlapBlockers,
-    is_in_backward: NDArray[np.bool_],
-    needs_gradients: NDArray[np.bool_],
-    is_chosen: NDArray[np.bool_],
-    is_other: NDArray[np.bool_],
+    is_in_backward: BoolArray,
+    needs_gradients: BoolArray,
+    is_chosen: BoolArray,
+    is_other: BoolArray,
 ) -> Exposed:
     timeline = blockers.timeline
     rows = _sort_by_start(timeline, is_chosen)
@@ -147,12 +156,12 @@ def _exposed_against(
     )
 
 
-def _sort_by_start(timeline: Timeline, is_chosen: NDArray[np.bool_]) -> NDArray[np.intp]:
+def _sort_by_start(timeline: Timeline, is_chosen: BoolArray) -> IndexArray:
     rows = np.flatnonzero(is_chosen)
     return rows[np.argsort(timeline.start_ns[rows], kind="stable")]
 
 
-def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> _Pieces:
+def _uncovered(timeline: Timeline, rows: IndexArray, cover: Intervals) -> _Pieces:
     start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
     reach_ns = np.maximum.accumulate(np.concatenate(([ABSENT], end_ns)))[:-1]
     # If several rows run side by side, the one that began first has the time.
@@ -169,8 +178,8 @@ def _uncovered(timeline: Timeline, rows: NDArray[np.intp], cover: Intervals) -> 
 
 
 def _blocked_afterwards(
-    blockers: OverlapBlockers, pieces: _Pieces, other_rows: NDArray[np.intp]
-) -> tuple[_Explanations, NDArray[np.bool_]]:
+    blockers: OverlapBlockers, pieces: _Pieces, other_rows: IndexArray
+) -> tuple[_Explanations, BoolArray]:
     """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
     # The stream that computes most is asked: a kernel in a side stream that divides the gradients
@@ -195,10 +204,7 @@ def _blocked_afterwards(
 
 
 def _explain_side(
-    blockers: OverlapBlockers,
-    pieces: _Pieces,
-    other_rows: NDArray[np.intp],
-    after: _Explanations,
+    blockers: OverlapBlockers, pieces: _Pieces, other_rows: IndexArray, after: _Explanations
 ) -> _Explanations:
     # Where that is the work after it, that work could not start earlier; where it is the work
     # before it, the piece itself could not.
@@ -220,10 +226,10 @@ def _explain_side(
 
 def _explained(
     blockers: OverlapBlockers,
-    piece_index: NDArray[np.intp],
+    piece_index: IndexArray,
     *,
-    blocked_row: NDArray[np.intp],
-    other_row: NDArray[np.intp],
+    blocked_row: IndexArray,
+    other_row: IndexArray,
     since_ns: Int64Array,
     count: int,
 ) -> _Explanations:
@@ -237,18 +243,18 @@ def _explained(
     return explanation
 
 
-def _are_blocked(explanation: _Explanations) -> NDArray[np.bool_]:
+def _are_blocked(explanation: _Explanations) -> BoolArray:
     """bool[k], where something was in the way that a change could take away."""
     return ~np.isin(explanation["blocker"], _NOTHING_TO_CHANGE)
 
 
 def _bound_ns(
     blockers: OverlapBlockers,
-    is_in_backward: NDArray[np.bool_],
+    is_in_backward: BoolArray,
     pieces: _Pieces,
-    is_blocked: NDArray[np.bool_],
-    rows: NDArray[np.intp],
-    other_rows: NDArray[np.intp],
+    is_blocked: BoolArray,
+    rows: IndexArray,
+    other_rows: IndexArray,
     free: Intervals,
 ) -> Int64Array:
     row, length_ns = pieces.row[is_blocked], pieces.length_ns[is_blocked]
@@ -271,7 +277,7 @@ def _like_later_ones(
     pieces: _Pieces,
     explanation: _Explanations,
     bound_ns: Int64Array,
-    other_rows: NDArray[np.intp],
+    other_rows: IndexArray,
 ) -> tuple[_Explanations, Int64Array]:
     # The first batch comes before all other work of the file: what could have overlapped it was
     # done before the recording. Where those that follow in its stream under its name are mostly

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.constraints import Constraint
@@ -49,7 +49,7 @@ class GraphIdle(Arrays):
         ready_ns: when that had ended; the node's own start where it had not.
     """
 
-    piece: NDArray[np.intp]
+    piece: IndexArray
     device_number: NDArray[np.int32]
     row: Int64Array
     wait: NDArray[np.int8]
@@ -148,7 +148,7 @@ def graph_idle_rows(
             yield _row(graph, idle, window, device, index, start_ns, end_ns, is_rest=is_rest)
 
 
-def _groups(graph: Graph, idle: GraphIdle, index: NDArray[np.intp]) -> NDArray[np.intp]:
+def _groups(graph: Graph, idle: GraphIdle, index: IndexArray) -> IndexArray:
     """Number the bubbles inside replays ([k]) from 0, those that are alike the same."""
     trace, timeline = graph.host.timeline.trace, graph.host.timeline
     event_id, awaited_id = timeline.event_id[idle.row[index]], idle.awaited_id[index]
@@ -169,7 +169,7 @@ def _row(
     idle: GraphIdle,
     window: Window,
     device: int,
-    index: NDArray[np.intp],
+    index: IndexArray,
     start_ns: Int64Array,
     end_ns: Int64Array,
     *,

@@ -7,10 +7,9 @@ which the program made or named.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Intervals, measure
+from tracelab.base.intervals import IndexArray, Intervals, measure
 from tracelab.model.activities import Stream
 from tracelab.model.cuda_graphs.graph_replays import replayed
 from tracelab.model.timeline import Timeline
@@ -30,8 +29,8 @@ class GraphStreams(Arrays):
     """The nearly empty streams of CUDA graphs of one device, and the rows of their activities."""
 
     device_number: int
-    stream_index: NDArray[np.intp]
-    row: NDArray[np.intp]
+    stream_index: IndexArray
+    row: IndexArray
 
     @property
     def selection(self) -> str:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import Int64Array, Intervals, contains, gaps, join, measure_within
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    IntArray,
+    Intervals,
+    contains,
+    gaps,
+    join,
+    measure_within,
+)
 from tracelab.model.host import NOTHING_RECORDED, Host
 from tracelab.model.latencies import MAX_SILENCE_NS
 from tracelab.model.lookup import groups_of
@@ -23,7 +31,7 @@ class HostStalls(Arrays):
     `call_index` is the blocking call that caused each ([h]), `thread_index` the thread.
     """
 
-    call_index: NDArray[np.intp]
+    call_index: IndexArray
     thread_index: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
@@ -44,11 +52,8 @@ def host_stalls(host: Host) -> HostStalls:
 
 
 def waits_for(
-    host: Host,
-    thread_index: NDArray[np.integer[Any]],
-    other_thread_index: NDArray[np.integer[Any]],
-    time_ns: Int64Array,
-) -> NDArray[np.bool_]:
+    host: Host, thread_index: IntArray, other_thread_index: IntArray, time_ns: Int64Array
+) -> BoolArray:
     """bool[k], where launching threads wait for what begins in other threads at some moments, ns.
 
     A thread waits for another one that launches while nothing is recorded of itself, or a lock.
@@ -59,7 +64,7 @@ def waits_for(
     return read_only(waits | (other_thread_index == thread_index))
 
 
-def is_recorded(host: Host, thread: int, time_ns: Int64Array) -> NDArray[np.bool_]:
+def is_recorded(host: Host, thread: int, time_ns: Int64Array) -> BoolArray:
     """bool[k], whether anything is recorded of a thread at each moment, ns."""
     return contains(host.states.get(thread, NOTHING_RECORDED).recorded, time_ns)
 

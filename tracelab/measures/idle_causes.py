@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracelab.base.arrays import Arrays, concatenated, read_only, rows_at
 from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
     Int64Array,
     Intervals,
     intersect,
@@ -57,9 +59,9 @@ _CAUSE_OF_STATE = (
 )
 
 # Some bubbles (bool[k]), and those pieces (bool[p]) of them that are selected; several times.
-Selection = Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]]
+Selection = Sequence[tuple[BoolArray, BoolArray]]
 # Pieces of bubbles: intp[n] the bubble, and intp[n] the piece.
-Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
+Pairs = tuple[IndexArray, IndexArray]
 
 
 class Bubbles(Arrays, dict=True):
@@ -79,8 +81,8 @@ class Bubbles(Arrays, dict=True):
 
     device_number: NDArray[np.int32]
     next_id: Int64Array
-    first: NDArray[np.intp]
-    end: NDArray[np.intp]
+    first: IndexArray
+    end: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
     cause: NDArray[np.int8]
@@ -107,16 +109,14 @@ class Bubbles(Arrays, dict=True):
         return read_only(self.start_ns[self.first]), read_only(self.end_ns[self.end - 1])
 
     @cached_property
-    def bubble_of(self) -> NDArray[np.intp]:
+    def bubble_of(self) -> IndexArray:
         """intp[p], the bubble of each piece; of a shared one a bubble that waits for its thread."""
         order = np.argsort(self.first, kind="stable")
         piece = np.arange(len(self.cause))
         begun = np.searchsorted(self.first, piece, side="right", sorter=order)
         return read_only(order[begun - 1])
 
-    def pieces_of(
-        self, rows: slice | NDArray[np.intp], is_piece: NDArray[np.bool_] | None = None
-    ) -> Pairs:
+    def pieces_of(self, rows: slice | IndexArray, is_piece: BoolArray | None = None) -> Pairs:
         """Each piece of some bubbles, or of those each chosen one (bool[p]), with its bubble."""
         row = np.arange(len(self.first))[rows]
         if is_piece is None:
@@ -135,11 +135,7 @@ class Bubbles(Arrays, dict=True):
         return row[order], piece[order]
 
     def _longest(
-        self,
-        is_row: NDArray[np.bool_],
-        is_piece: NDArray[np.bool_],
-        length_ns: Int64Array,
-        most: int,
+        self, is_row: BoolArray, is_piece: BoolArray, length_ns: Int64Array, most: int
     ) -> Pairs:
         """As many of the longest chosen pieces of chosen bubbles, or more."""
         rows, order = np.flatnonzero(is_row), np.argsort(-length_ns, kind="stable")
@@ -153,10 +149,10 @@ class Bubbles(Arrays, dict=True):
         as_long = self.pieces_of(rows[: until + 1], alike)
         return np.concatenate((longer[0], as_long[0])), np.concatenate((longer[1], as_long[1]))
 
-    def last_longest(self, length_ns: Int64Array) -> NDArray[np.intp]:
+    def last_longest(self, length_ns: Int64Array) -> IndexArray:
         """intp[k], the last piece of the greatest length (int64[p]) in each bubble."""
 
-        def longer(piece: NDArray[np.intp], later: NDArray[np.intp]) -> NDArray[np.intp]:
+        def longer(piece: IndexArray, later: IndexArray) -> IndexArray:
             return np.where(length_ns[later] >= length_ns[piece], later, piece)
 
         size, piece = self.end - self.first, np.zeros(len(self.first), dtype=np.intp)
@@ -175,13 +171,13 @@ class Bubbles(Arrays, dict=True):
         sums: Int64Array = before[self.end] - before[self.first]
         return sums
 
-    def covered(self, is_row: NDArray[np.bool_] | slice = slice(None)) -> NDArray[np.intp]:
+    def covered(self, is_row: BoolArray | slice = slice(None)) -> IndexArray:
         """intp[p], how many of all bubbles, or of chosen ones (bool[k]), each piece is in."""
         count = len(self.cause) + 1
         begin, end = (np.bincount(x[is_row], minlength=count) for x in (self.first, self.end))
         return np.cumsum(begin - end)[:-1]
 
-    def select(self, is_piece: NDArray[np.bool_]) -> Selection:
+    def select(self, is_piece: BoolArray) -> Selection:
         """Some pieces (bool[p]) of all bubbles."""
         return ((np.ones(len(self.first), dtype=np.bool_), is_piece),)
 
@@ -190,7 +186,7 @@ class Bubbles(Arrays, dict=True):
         parts = concatenated([self._idle(is_row, is_piece) for is_row, is_piece in selection])
         return rows_at(parts, np.argsort(parts.device_number, kind="stable"))
 
-    def _idle(self, is_row: NDArray[np.bool_], is_piece: NDArray[np.bool_]) -> DeviceIdle:
+    def _idle(self, is_row: BoolArray, is_piece: BoolArray) -> DeviceIdle:
         piece = np.flatnonzero(is_piece)
         bounds = np.searchsorted(piece, self.first), np.searchsorted(piece, self.end)
         row = np.flatnonzero((bounds[0] < bounds[1]) & is_row)
@@ -277,7 +273,7 @@ class Gaps(Arrays):
 
     start_ns: Int64Array
     end_ns: Int64Array
-    next_row: NDArray[np.intp]
+    next_row: IndexArray
     launch_id: Int64Array
     launched_ns: Int64Array
 
@@ -297,9 +293,7 @@ def device_gaps(host: Host, device: int) -> Gaps:
     return _make_gaps(host, gap_start_ns, gap_end_ns, next_row)
 
 
-def _make_gaps(
-    host: Host, start_ns: Int64Array, end_ns: Int64Array, next_row: NDArray[np.intp]
-) -> Gaps:
+def _make_gaps(host: Host, start_ns: Int64Array, end_ns: Int64Array, next_row: IndexArray) -> Gaps:
     launch_id = host.timeline.launch_id[next_row]
     launched_ns = np.clip(host.launched_ns[launch_id], start_ns, end_ns)
     return Gaps(
@@ -311,11 +305,11 @@ def _make_gaps(
     )
 
 
-def inside_replays(timeline: Timeline, idle: Gaps) -> NDArray[np.bool_]:
+def inside_replays(timeline: Timeline, idle: Gaps) -> BoolArray:
     """bool[g], which gaps are between activities of one replay of a CUDA graph."""
     is_replay = match_names(timeline.trace, idle.launch_id, is_graph_launch)
     has_begun = timeline.first_start_of_launch_ns[idle.next_row] <= idle.start_ns
-    found: NDArray[np.bool_] = (idle.launch_id != ABSENT) & is_replay & has_begun
+    found: BoolArray = (idle.launch_id != ABSENT) & is_replay & has_begun
     return found
 
 
@@ -353,7 +347,7 @@ class _Stretches(Arrays):
     device_number: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
-    next_row: NDArray[np.intp]
+    next_row: IndexArray
 
 
 def _make_bubbles(
@@ -385,9 +379,7 @@ def _explain(graph: Graph, idle: Gaps) -> Iterator[Bubbles]:
     source_end_ns = np.where(on_other, timeline.end_ns[source_row], idle.launched_ns)
     awaited_ns = np.clip(source_end_ns, idle.launched_ns, idle.end_ns)
 
-    def stretches(
-        is_chosen: NDArray[np.bool_], start_ns: Int64Array, end_ns: Int64Array
-    ) -> _Stretches:
+    def stretches(is_chosen: BoolArray, start_ns: Int64Array, end_ns: Int64Array) -> _Stretches:
         index = np.flatnonzero(is_chosen & (end_ns > start_ns))
         return _Stretches(device_number[row[index]], start_ns[index], end_ns[index], row[index])
 
@@ -537,16 +529,16 @@ def _explain_edges(graph: Graph, start_ns: int, end_ns: int) -> Iterator[Bubbles
         )
 
 
-def _busy_rows(timeline: Timeline, device: int) -> NDArray[np.intp]:
+def _busy_rows(timeline: Timeline, device: int) -> IndexArray:
     own = timeline.rows_of(device)
     row = np.arange(own.start, own.stop)
     return row[timeline.end_ns[own] > timeline.start_ns[own]]
 
 
-def _first_row(timeline: Timeline, rows: NDArray[np.intp]) -> int:
+def _first_row(timeline: Timeline, rows: IndexArray) -> int:
     return int(rows[np.argmin(timeline.start_ns[rows])]) if len(rows) else ABSENT
 
 
-def _event_id(timeline: Timeline, row: NDArray[np.intp]) -> Int64Array:
+def _event_id(timeline: Timeline, row: IndexArray) -> Int64Array:
     event_id: Int64Array = np.where(row == ABSENT, ABSENT, timeline.event_id[row])
     return event_id

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array, IntArray
 from tracelab.measures.idle_causes import Bubbles, Cause, Pairs
 from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
@@ -45,7 +44,7 @@ class IdleCulprits(Arrays):
     """
 
     event_id: Int64Array
-    is_launch: NDArray[np.bool_]
+    is_launch: BoolArray
     launch_id: Int64Array
 
     def look_up(self, pairs: Pairs) -> Int64Array:
@@ -53,7 +52,7 @@ class IdleCulprits(Arrays):
         row, piece = pairs
         return np.where(self.is_launch[piece], self.launch_id[row], self.event_id[piece])
 
-    def distinct(self, bubbles: Bubbles, is_piece: NDArray[np.bool_]) -> Int64Array:
+    def distinct(self, bubbles: Bubbles, is_piece: BoolArray) -> Int64Array:
         """Event ids of the culprits of chosen pieces, ascending, each once."""
         is_seen = is_piece & ~self.is_launch & (bubbles.covered() > 0)
         is_late = bubbles.sums(is_piece & self.is_launch) > 0
@@ -89,7 +88,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> IdleCulprits:
 
 
 def _host_culprits(
-    host: Host, cause: Cause, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    host: Host, cause: Cause, times_ns: Int64Array, thread_index: IntArray
 ) -> Int64Array:
     trace = host.timeline.trace
     if cause == Cause.HOST_BUSY:
@@ -101,9 +100,7 @@ def _host_culprits(
     return np.where(allocations == ABSENT, calls, allocations)
 
 
-def busy_with(
-    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
-) -> Int64Array:
+def busy_with(timeline: Timeline, times_ns: Int64Array, thread_index: IntArray) -> Int64Array:
     """Event id of the operator or else the function that the host was in at moments, else ABSENT.
 
     That is one of the moment's thread, else an operator of another; also a hook that autograd's
@@ -134,7 +131,7 @@ def busy_with(
 
 
 def _only_other_function(
-    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    timeline: Timeline, times_ns: Int64Array, thread_index: IntArray
 ) -> Int64Array:
     only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
     count = np.zeros(len(times_ns), dtype=np.int64)
@@ -152,9 +149,7 @@ def _only_other_function(
     return only_id
 
 
-def _stalling_allocations(
-    host: Host, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
-) -> Int64Array:
+def _stalling_allocations(host: Host, times_ns: Int64Array, thread_index: IntArray) -> Int64Array:
     stalled, allocation_id = host.stalled_calls, np.full(len(times_ns), ABSENT, dtype=np.int64)
     by_time = np.argsort(times_ns)
     first, last = np.searchsorted(times_ns[by_time], (stalled.start_ns, stalled.end_ns))
@@ -166,10 +161,7 @@ def _stalling_allocations(
 
 
 def outermost_around(
-    trace: Trace,
-    event_id: NDArray[np.integer[Any]],
-    times_ns: Int64Array,
-    thread_index: NDArray[np.integer[Any]],
+    trace: Trace, event_id: IntArray, times_ns: Int64Array, thread_index: IntArray
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any."""
     thread, start_ns, end_ns = (
@@ -193,7 +185,7 @@ def outermost_around(
 
 
 def innermost_functions(
-    timeline: Timeline, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+    timeline: Timeline, times_ns: Int64Array, thread_index: IntArray
 ) -> Int64Array:
     """The innermost Python function of its thread around each moment, else ABSENT."""
     frames = python_frames(timeline)

@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array, Intervals, measure_within, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    measure_within,
+    union,
+)
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.frames import is_autograd_node
 from tracelab.model.kernel_kinds import Kind, copy_direction
@@ -46,7 +53,7 @@ class Side(IntEnum):
 _SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
-def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
+def side_of_independent_work(timeline: Timeline, rows: IndexArray) -> NDArray[np.int8]:
     """The `Side` of the work that rows of copies or collectives could have overlapped: int8[k]."""
     trace, event_id = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
@@ -68,7 +75,7 @@ def needed_at_once(name: str) -> bool:
     return _NEEDED_AT_ONCE.search(name) is not None
 
 
-def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
+def launched_in_backward(timeline: Timeline) -> BoolArray:
     """bool[m], which rows of a timeline one of autograd's threads launched."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
@@ -78,7 +85,7 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     return read_only(is_in_backward & (timeline.launch_id != ABSENT))
 
 
-def launched_by_optimizer(timeline: Timeline) -> NDArray[np.bool_]:
+def launched_by_optimizer(timeline: Timeline) -> BoolArray:
     """bool[m], which rows an optimizer, or the preparation of its gradients, launched.
 
     One that runs inside the backward pass, layer by layer, does not need all gradients.
@@ -100,9 +107,9 @@ def launched_by_optimizer(timeline: Timeline) -> NDArray[np.bool_]:
 
 def independent_work_ns(
     blockers: OverlapBlockers,
-    is_in_backward: NDArray[np.bool_],
-    rows: NDArray[np.intp],
-    other_rows: NDArray[np.intp],
+    is_in_backward: BoolArray,
+    rows: IndexArray,
+    other_rows: IndexArray,
     free: Intervals,
     exposed_ns: Int64Array,
 ) -> Int64Array:
@@ -124,7 +131,7 @@ def independent_work_ns(
 
 
 def _work_before_ns(
-    timeline: Timeline, rows: NDArray[np.intp], free: Intervals, exposed_ns: Int64Array
+    timeline: Timeline, rows: IndexArray, free: Intervals, exposed_ns: Int64Array
 ) -> Int64Array:
     start_ns = timeline.start_ns[rows]
     reach_ns = np.maximum.accumulate(timeline.end_ns[rows])
@@ -134,7 +141,7 @@ def _work_before_ns(
 
 def _work_after_ns(
     timeline: Timeline,
-    rows: NDArray[np.intp],
+    rows: IndexArray,
     free: Intervals,
     exposed_ns: Int64Array,
     backward_end_ns: Int64Array,
@@ -159,7 +166,7 @@ def _work_after_ns(
 
 
 def _backward_end_ns(
-    blockers: OverlapBlockers, rows: NDArray[np.intp], other_rows: NDArray[np.intp]
+    blockers: OverlapBlockers, rows: IndexArray, other_rows: IndexArray
 ) -> Int64Array:
     # That is when the last work ended that the row's thread launched before another thread did.
     timeline, launched_ns = blockers.timeline, blockers.launched_ns

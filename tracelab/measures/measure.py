@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 from msgspec import Meta
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, IntArray
 
 # Without the row of others.
 MAX_ROWS = 200
@@ -96,7 +95,7 @@ def ranked(size: Int64Array, names: Sequence[str], most: int) -> tuple[list[int]
     return order[:most], order[most:]
 
 
-def summed(label: NDArray[np.integer[Any]], values: Int64Array, count: int) -> Int64Array:
+def summed(label: IntArray, values: Int64Array, count: int) -> Int64Array:
     """The sum of the values of each label: int64[count]."""
     sums = np.zeros(count, dtype=np.int64)
     np.add.at(sums, label, values)

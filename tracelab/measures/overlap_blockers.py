@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.measures.host_stalls import host_stalls, waits_for
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
@@ -93,7 +93,7 @@ class OverlapBlockers:
         }
 
     def between(
-        self, row: NDArray[np.intp], other_row: NDArray[np.intp], since_ns: Int64Array
+        self, row: IndexArray, other_row: IndexArray, since_ns: Int64Array
     ) -> tuple[NDArray[np.int8], Int64Array]:
         """Say what kept rows from overlapping others that ran since then: `OverlapBlocker`, [k].
 
@@ -162,7 +162,7 @@ class OverlapBlockers:
 
     def _stalls_before_launch(
         self, row: Int64Array, since_ns: Int64Array
-    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    ) -> tuple[IndexArray, IndexArray]:
         """Pairs: index of a row here, index of a host stall between its moment and its launch."""
         host, stalls = self._graph.host, self._stalls
         until_ns, thread_index = self.launched_ns[row], self.thread_index[row]

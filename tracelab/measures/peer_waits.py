@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, rows_at
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
@@ -45,7 +44,7 @@ class PeerWaits(Arrays):
 
     fastest_ns: Int64Array
     wait_ns: Int64Array
-    is_slow: NDArray[np.bool_]
+    is_slow: BoolArray
 
     def split(self, timeline: Timeline, exposed: Exposed) -> tuple[Exposed, Exposed]:
         """Exposed time in which nothing waited for a peer, and that in which something did.
@@ -86,9 +85,7 @@ def peer_waits(timeline: Timeline) -> PeerWaits:
     return PeerWaits(fastest_ns, wait_ns, is_slow)
 
 
-def _twin_index(
-    timeline: Timeline, rows: NDArray[np.intp], message_bytes: Int64Array
-) -> NDArray[np.intp]:
+def _twin_index(timeline: Timeline, rows: IndexArray, message_bytes: Int64Array) -> IndexArray:
     # Twins run the same kernel in the same stream and process group and move as much. Where the
     # size is not known they are those of the same place in their steps.
     event_id = timeline.event_id[rows]
@@ -109,7 +106,7 @@ def _twin_index(
     return np.where(has_no_place, ABSENT, twin_index.reshape(-1))
 
 
-def _message_bytes(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
+def _message_bytes(timeline: Timeline, rows: IndexArray) -> Int64Array:
     trace, launch_id = timeline.trace, timeline.launch_id[rows]
     in_bytes = trace.messages.in_bytes
     message_bytes: Int64Array = in_bytes[trace.message_row[timeline.event_id[rows]]]

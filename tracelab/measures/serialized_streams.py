@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated, read_only
 from tracelab.base.intervals import (
+    IndexArray,
     Int64Array,
     Intervals,
     intersect,
@@ -53,8 +54,8 @@ class SerializedStreams(Arrays):
             the length.
     """
 
-    row: NDArray[np.intp]
-    other_row: NDArray[np.intp]
+    row: IndexArray
+    other_row: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
     blocker: NDArray[np.int8]
@@ -80,7 +81,7 @@ def _none() -> SerializedStreams:
     return SerializedStreams(empty, empty, empty, empty, empty.astype(np.int8), empty, empty)
 
 
-def _compute_rows(timeline: Timeline, stream: Stream) -> NDArray[np.intp]:
+def _compute_rows(timeline: Timeline, stream: Stream) -> IndexArray:
     is_compute = timeline.kind[stream.first_row : stream.end_row] == Kind.COMPUTE
     return read_only(stream.first_row + np.flatnonzero(is_compute))
 

@@ -8,13 +8,10 @@ no compute between. Sent as one they cost a single latency and no time between t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import MIN_BANDWIDTH_BYTES
 from tracelab.model.collectives import Collectives, Operation, collectives
@@ -53,11 +50,11 @@ class SmallCollectives(Arrays):
             of gradients, between which the backward pass goes on.
     """
 
-    row: NDArray[np.intp]
+    row: IndexArray
     in_a_row: Int64Array
     latency_ns: Int64Array
     gap_start_ns: Int64Array
-    is_gradient: NDArray[np.bool_]
+    is_gradient: BoolArray
 
     def saved_ns(self, exposed: Exposed) -> Int64Array:
         """The latency of each as far as it ran exposed, in pieces that waited for no peer."""
@@ -122,30 +119,25 @@ def _longest_latencies_ns(found: Collectives) -> Int64Array:
     return np.array([*of_group, _MAX_LATENCY_NS], dtype=np.int64)[found.group_index]
 
 
-def launched_for_gradients(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+def launched_for_gradients(timeline: Timeline, row: IntArray) -> BoolArray:
     """bool[k], which rows were launched as a gradient was accumulated: nothing uses them yet."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
     operator_id = operator_id[match_names(trace, operator_id, lambda name: _ACCUMULATES in name)]
-    is_inside: NDArray[np.bool_] = (
-        Nesting(trace, operator_id).innermost(timeline.launch_id[row]) != ABSENT
-    )
+    is_inside: BoolArray = Nesting(trace, operator_id).innermost(timeline.launch_id[row]) != ABSENT
     return is_inside
 
 
-def backward_passes(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+def backward_passes(timeline: Timeline, row: IntArray) -> IndexArray:
     """intp[k], the number of the backward pass, from 0, that launched each row (by launch)."""
     goes_on = _launched_between(timeline, row[:-1], row[1:])[1] == 0
-    number: NDArray[np.intp] = np.cumsum(np.concatenate(([0], ~goes_on))[: len(row)])
+    number: IndexArray = np.cumsum(np.concatenate(([0], ~goes_on))[: len(row)])
     return number
 
 
 def _continues(
-    timeline: Timeline,
-    row: NDArray[np.intp],
-    sort: NDArray[np.intp],
-    is_gradient: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
+    timeline: Timeline, row: IndexArray, sort: IndexArray, is_gradient: BoolArray
+) -> BoolArray:
     thread_index = timeline.trace.thread_index[timeline.launch_id[row]]
     is_alike = np.ones(max(0, len(row) - 1), dtype=np.bool_)
     for column in (sort, thread_index, timeline.step_index[row], is_gradient):
@@ -159,8 +151,8 @@ def _continues(
 
 
 def _launched_between(
-    timeline: Timeline, row: NDArray[np.integer[Any]], next_row: NDArray[np.integer[Any]]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    timeline: Timeline, row: IntArray, next_row: IntArray
+) -> tuple[IndexArray, IndexArray]:
     """Count the compute launched between the launches of two rows: twice intp[k]."""
     trace, launch_id = timeline.trace, timeline.launch_id
     thread_index = trace.thread_index[launch_id[row]]
@@ -176,7 +168,7 @@ def _launched_between(
 
 def _count_between(
     ordered_ns: Int64Array, after_ns: Int64Array, before_ns: Int64Array
-) -> NDArray[np.intp]:
+) -> IndexArray:
     first = np.searchsorted(ordered_ns, after_ns, side="right")
-    count: NDArray[np.intp] = np.searchsorted(ordered_ns, before_ns) - first
+    count: IndexArray = np.searchsorted(ordered_ns, before_ns) - first
     return count

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, Int64Array, measure_within
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -51,9 +51,9 @@ class StartUp(Arrays):
         by_host: bool[pieces], which the host caused: only they are such time.
     """
 
-    not_ahead: NDArray[np.bool_]
-    slow: NDArray[np.bool_]
-    by_host: NDArray[np.bool_]
+    not_ahead: BoolArray
+    slow: BoolArray
+    by_host: BoolArray
 
 
 def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
@@ -92,7 +92,7 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
 
 def _is_stalled(
     timeline: Timeline, launch_id: Int64Array, step_index: NDArray[np.int32]
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     # It took from the end of the launch before. Usual is the median of the launches at the same
     # position in all steps that launch as often.
     took_ns = np.diff(timeline.trace.end_ns[launch_id].astype(np.float64), prepend=np.nan)
@@ -116,7 +116,7 @@ def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
     return launch_id[order], step_index[order]
 
 
-def _first_ahead(is_ahead: NDArray[np.bool_]) -> int | None:
+def _first_ahead(is_ahead: BoolArray) -> int | None:
     """The first step in which the host is ahead; None where it is not one of the first, or rare."""
     first = int(np.argmax(is_ahead))
     ahead = int(is_ahead.sum())
@@ -131,7 +131,7 @@ _MIN_SLOWDOWN = 1.1
 _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 
 
-def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
+def active_devices(graph: Graph, windows: Sequence[Window]) -> dict[int, BoolArray]:
     """Per device, in which windows it does at least 1 % of the busiest one's work."""
     timeline, bounds_ns = graph.host.timeline, bounds_of(windows)
     busy_ns = {

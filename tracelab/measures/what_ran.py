@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated, rows_at
 from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
     Int64Array,
+    IntArray,
     Intervals,
     contains,
     join,
@@ -123,11 +126,11 @@ class ProgramLines:
             boundaries_ns += [calls.start_ns[own], calls.end_ns[own]]
         return np.concatenate(boundaries_ns)
 
-    def _lines_at(self, threads: NDArray[np.integer], moments_ns: Int64Array) -> Int64Array:
+    def _lines_at(self, threads: IntArray, moments_ns: Int64Array) -> Int64Array:
         return self._lines_of(self._calls.innermost_of(threads, moments_ns), threads, moments_ns)
 
     def _lines_of(
-        self, index: Int64Array, threads: NDArray[np.integer] | int, moments_ns: Int64Array
+        self, index: Int64Array, threads: IntArray | int, moments_ns: Int64Array
     ) -> Int64Array:
         """The lines of calls; in autograd's threads else those of their callers."""
         line = self._line[index]
@@ -200,7 +203,7 @@ class WhatRan(Arrays):
     launched_in: Labels
     came_from: Labels
     basis: Mapping[str, NDArray[np.int8]]
-    is_first: NDArray[np.bool_]
+    is_first: BoolArray
     host: Labels
     host_ns: Int64Array
     host_unprofiled_ns: Int64Array
@@ -265,11 +268,7 @@ def what_ran(
 
 
 def _origin_labels(
-    timeline: Timeline,
-    host: _Host,
-    origins: Origins,
-    rows: NDArray[np.intp],
-    launched_in: Labels,
+    timeline: Timeline, host: _Host, origins: Origins, rows: IndexArray, launched_in: Labels
 ) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
     annotation, by_call = origins.annotation_index[rows], origins.basis[rows]
     has_annotation = annotation != ABSENT
@@ -389,11 +388,7 @@ def _idle(bubbles: Bubbles, within: Intervals) -> Intervals:
 
 
 def _host_time(
-    host: _Host,
-    on_host: Intervals,
-    within: Intervals,
-    idle: Intervals,
-    clock: HostClock | None,
+    host: _Host, on_host: Intervals, within: Intervals, idle: Intervals, clock: HostClock | None
 ) -> tuple[Labels, Int64Array, Int64Array, Int64Array]:
     """All that the host was in, with its time in that, and the devices' idle time."""
     labels = [_unknown(0)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import Int64Array, IntArray
 from tracelab.measures.measure import (
     MAX_ROWS,
     OTHERS,
@@ -132,7 +132,7 @@ class Rates(Record, kw_only=True):
 
 
 class _RateSums:
-    def __init__(self, what_ran: WhatRan, label: NDArray[np.integer[Any]], count: int) -> None:
+    def __init__(self, what_ran: WhatRan, label: IntArray, count: int) -> None:
         products, length_ns = what_ran.products, what_ran.length_ns
         percent = what_ran.occupancy_percent
         occupied_ns = np.where(percent > 0, percent / 100 * length_ns, np.nan)

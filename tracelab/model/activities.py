@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    clip,
+    measure,
+    union,
+)
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names, range_of
@@ -51,7 +59,7 @@ class Activities(Arrays, dict=True):
     launch_id: Int64Array
     step_index: NDArray[np.int32]
     steps: tuple[Step, ...]
-    overlaps_previous: NDArray[np.bool_]
+    overlaps_previous: BoolArray
     overlapping_count: int
     unused_steps: tuple[UnusedSteps, ...]
     step_pattern: str | None
@@ -73,7 +81,7 @@ class Activities(Arrays, dict=True):
         return read_only(device)
 
     @cached_property
-    def stream_index(self) -> NDArray[np.intp]:
+    def stream_index(self) -> IndexArray:
         """intp[m], index into `streams`."""
         lengths = [stream.end_row - stream.first_row for stream in self.streams]
         return read_only(np.repeat(np.arange(len(self.streams)), lengths))
@@ -103,12 +111,12 @@ class Activities(Arrays, dict=True):
         """The operators of every thread as trees, without the steps."""
         return Nesting(self.trace, self.ids_except_steps(Category.OPERATOR))
 
-    def ids_except_steps(self, category: Category) -> NDArray[np.intp]:
+    def ids_except_steps(self, category: Category) -> IndexArray:
         """Event ids of operators or annotations but the steps, which old files write as both."""
         return self._regions[category]
 
     @cached_property
-    def _regions(self) -> dict[Category, NDArray[np.intp]]:
+    def _regions(self) -> dict[Category, IndexArray]:
         is_step = np.zeros(len(self.trace), dtype=np.bool_)
         is_step[[step.event_id for step in self.steps]] = True
         found = {}
@@ -118,11 +126,11 @@ class Activities(Arrays, dict=True):
             found[category] = read_only(events[~is_step[events] & ~has_name])
         return found
 
-    def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
+    def busy(self, rows: BoolArray | slice = slice(None)) -> Intervals:
         """Intervals in which at least one of these activities ran; by default any."""
         return union(self.start_ns[rows], self.end_ns[rows])
 
-    def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
+    def select(self, *, device: int | None = None, kind: Kind | None = None) -> BoolArray:
         """[m], which activities are of this device and kind."""
         chosen = np.zeros(len(self.event_id), dtype=np.bool_)
         chosen[slice(None) if device is None else self.rows_of(device)] = True
@@ -134,7 +142,7 @@ class Activities(Arrays, dict=True):
         """The activities of one device."""
         return range_of(self.device_number, device)
 
-    def copies(self, direction: str) -> NDArray[np.bool_]:
+    def copies(self, direction: str) -> BoolArray:
         """[m], which activities copy in a direction, as of `copy_direction`."""
         return match_names(
             self.trace, self.event_id, lambda name: copy_direction(name) == direction

@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.base.names import name_test
 from tracelab.model.kernel_kinds import Kind, work_of
 from tracelab.model.lookup import match_names
@@ -135,7 +135,7 @@ def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
     return speedup
 
 
-def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+def are_convolutions(timeline: Timeline, rows: IndexArray) -> BoolArray:
     """[k], which activities belong to a convolution: by their operator, or their name."""
     index = _operators_around(timeline, rows)
     is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
@@ -143,22 +143,22 @@ def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.b
     return np.where(index == ABSENT, is_named, by_operator[index])
 
 
-def launched_by(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
+def launched_by(timeline: Timeline, is_named: Callable[[str], object]) -> BoolArray:
     """[m], which activities an operator whose name passes a test launched itself."""
     index = _operators_around(timeline, np.arange(len(timeline.event_id)))
-    is_launched: NDArray[np.bool_] = np.append(timeline.operators.have_name(is_named), False)[index]
+    is_launched: BoolArray = np.append(timeline.operators.have_name(is_named), False)[index]
     return is_launched
 
 
-def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> NDArray[np.bool_]:
+def launched_within(timeline: Timeline, is_named: Callable[[str], object]) -> BoolArray:
     """[m], which activities an operator whose name passes a test launched, or what it calls."""
     operators = timeline.operators
     index = _operators_around(timeline, np.arange(len(timeline.event_id)))
-    is_within: NDArray[np.bool_] = operators.around(index, operators.have_name(is_named)) != ABSENT
+    is_within: BoolArray = operators.around(index, operators.have_name(is_named)) != ABSENT
     return is_within
 
 
-def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
+def _operators_around(timeline: Timeline, rows: IndexArray) -> Int64Array:
     launch_id = timeline.launch_id[rows]
     index = np.full(len(rows), ABSENT, dtype=np.int64)
     is_launched = launch_id != ABSENT
@@ -174,7 +174,7 @@ def multiplies_in_half(timeline: Timeline) -> bool:
     return bool(2 * length_ns[is_half].sum() > length_ns.sum())
 
 
-def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
+def products_without_tf32(timeline: Timeline) -> BoolArray:
     """[m], the float32 products that TF32 would make faster on their GPU.
 
     Where one product of a file is in TF32, it is allowed, and the library chose float32 for the
@@ -209,7 +209,7 @@ class Products(Arrays):
         peak_ns: float64[k], how long products take at the GPU's peak.
     """
 
-    is_product: NDArray[np.bool_]
+    is_product: BoolArray
     flops: FloatArray
     moved_bytes: FloatArray
     peak_ns: FloatArray
@@ -218,7 +218,7 @@ class Products(Arrays):
         return len(self.flops)
 
 
-def products(timeline: Timeline, rows: NDArray[np.intp], call_id: Int64Array) -> Products:
+def products(timeline: Timeline, rows: IndexArray, call_id: Int64Array) -> Products:
     """Find what GPU activities multiply, by the shapes of the inputs of their operators.
 
     `call_id` is the call that each comes from, else ABSENT.
@@ -284,7 +284,7 @@ def _operator_products(timeline: Timeline) -> tuple[Int64Array, list[Product]]:
     return index[:-1], [product for product in found if product is not None]
 
 
-def _peaks(timeline: Timeline, rows: NDArray[np.intp], number_format: NDArray[Any]) -> FloatArray:
+def _peaks(timeline: Timeline, rows: IndexArray, number_format: NDArray[Any]) -> FloatArray:
     device = timeline.device_number[rows]
     is_float32 = match_names(timeline.trace, timeline.event_id[rows], is_float32_product)
     rate = np.full(len(rows), np.nan)

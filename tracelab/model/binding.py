@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within
 from tracelab.model.constraints import Awaited, Constraint, Reason
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
@@ -63,7 +63,7 @@ class Constraints(Arrays):
 
     constraint: NDArray[np.int8]
     source_row: Int64Array
-    is_inferred: NDArray[np.bool_]
+    is_inferred: BoolArray
     ready_ns: Int64Array
     delay_ns: Int64Array
     unexplained_ns: Int64Array
@@ -88,7 +88,7 @@ class Binding(Constraints):
     stream_ns: Int64Array
     event_ns: Int64Array
     event_row: Int64Array
-    event_is_inferred: NDArray[np.bool_]
+    event_is_inferred: BoolArray
     latencies: Latencies
 
 
@@ -127,7 +127,7 @@ def bind(
     )
 
 
-def _replace_rows(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Constraints:
+def _replace_rows(known: Constraints, row: IndexArray, late: Constraints) -> Constraints:
     columns = {field.name: getattr(known, field.name).copy() for field in fields(known)}
     for name, column in columns.items():
         column[row] = getattr(late, name)
@@ -139,7 +139,7 @@ def _last_met(
     awaited: Awaited,
     met_ns: Int64Array,
     stream_row: Int64Array,
-    is_dependent: NDArray[np.bool_],
+    is_dependent: BoolArray,
 ) -> Constraints:
     by_stream = np.where(is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
@@ -160,7 +160,7 @@ def _last_met(
 
 def _stream_constraints(
     timeline: Timeline, progress: StreamProgress, launch_ns: Int64Array
-) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
+) -> tuple[Int64Array, Int64Array, BoolArray]:
     # What began early was let to by the one before it, at its own start, unless it was launched
     # just before.
     start_ns, end_ns = timeline.start_ns, timeline.end_ns
@@ -194,7 +194,7 @@ def _launch_ns(host: Host) -> Int64Array:
     return np.where(timeline.launch_id == ABSENT, ABSENT, launch_ns)
 
 
-def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.intp], Int64Array]:
+def shown_latencies(host: Host, constraints: Constraints) -> tuple[IndexArray, Int64Array]:
     """The latencies of starts after their wait: index into `LATENCIES`, and ns."""
     timeline = host.timeline
     is_launch = constraints.constraint == Constraint.LAUNCH
@@ -214,20 +214,20 @@ def shown_latencies(host: Host, constraints: Constraints) -> tuple[NDArray[np.in
     )
 
 
-def _latency_index(timeline: Timeline, constraints: Constraints) -> NDArray[np.intp]:
+def _latency_index(timeline: Timeline, constraints: Constraints) -> IndexArray:
     kind, constraint = timeline.kind, constraints.constraint
     index = np.where(constraint == Constraint.LAUNCH, launch_index(kind), event_index(kind))
     is_stream = np.isin(constraint, (Constraint.STREAM, Constraint.QUEUE))
     return np.where(is_stream, previous_index(kind[constraints.source_row], kind), index)
 
 
-def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np.bool_]:
+def _is_late(host: Host, known: Constraints, latencies: Latencies) -> BoolArray:
     # A launch call that still ran is enough of an explanation for anything that it launches.
     timeline, is_launching = host.timeline, host.starts_in_its_call
     typical_ns = latencies.typical_ns[_latency_index(timeline, known)]
     least_ns = np.where(is_launching, MIN_DELAY_NS, UNEXPLAINED_NS)
     is_late = timeline.start_ns - known.ready_ns - typical_ns > least_ns
-    is_launch: NDArray[np.bool_] = known.constraint == Constraint.LAUNCH
+    is_launch: BoolArray = known.constraint == Constraint.LAUNCH
     return is_late & ~(is_launch & is_launching)
 
 
@@ -254,7 +254,7 @@ def _explain_late(
     awaited: Awaited,
     others_ns: Int64Array,
     known: Constraints,
-    row: NDArray[np.intp],
+    row: IndexArray,
 ) -> Constraints:
     timeline, may_be_wait = host.timeline, awaited.after_unresolved_wait[row]
     start_ns, ready_ns = timeline.start_ns[row], known.ready_ns[row]
@@ -303,20 +303,18 @@ def _explain_late(
     )
 
 
-def _is_ordered(
-    timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _is_ordered(timeline: Timeline, row: IndexArray, ended_row: IndexArray) -> BoolArray:
     # Within a graph all order is by its edges, and NCCL orders the streams of a communicator.
     is_comm = timeline.kind == Kind.COMM
-    is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
+    is_ordered: BoolArray = timeline.launch_id[row] == timeline.launch_id[ended_row]
     is_ordered &= timeline.launch_id[row] != ABSENT
     is_ordered |= is_comm[row] & is_comm[ended_row]
     return is_ordered
 
 
 def _ended_just_before(
-    timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
-) -> NDArray[np.intp]:
+    timeline: Timeline, queues: StreamQueues, row: IndexArray, ready_ns: Int64Array
+) -> IndexArray:
     # It was launched before them, and on their device.
     by_end = np.argsort(timeline.end_ns, kind="stable")
     end_ns, start_ns = timeline.end_ns[by_end], timeline.start_ns[row]
@@ -341,7 +339,7 @@ def _ended_just_before(
     return ended_row
 
 
-def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
+def _running_beside(timeline: Timeline, row: IndexArray) -> IndexArray:
     # The compute in another stream of the device; collectives take few multiprocessors.
     running_row = np.full(len(row), ABSENT, dtype=np.intp)
     for device, late in groups_of(timeline.device_number[row]):
@@ -360,9 +358,7 @@ def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.int
     return running_row
 
 
-def _has_no_room(
-    timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array
-) -> NDArray[np.bool_]:
+def _has_no_room(timeline: Timeline, row: IndexArray, since_ns: Int64Array) -> BoolArray:
     # Kernels computed on its device until it started. Pauses of up to 20 us together do not count,
     # and copies that leave or reach the device need no multiprocessor.
     start_ns, idle_ns = timeline.start_ns[row], np.zeros(len(row), dtype=np.int64)
@@ -372,7 +368,7 @@ def _has_no_room(
         idle_ns[late] = start_ns[late] - since_ns[late] - busy_ns
     is_copy = timeline.kind[row] == Kind.COPY
     is_copy &= ~match_names(timeline.trace, timeline.event_id[row], _stays_on_device)
-    has_none: NDArray[np.bool_] = ~is_copy & (idle_ns <= UNEXPLAINED_NS)
+    has_none: BoolArray = ~is_copy & (idle_ns <= UNEXPLAINED_NS)
     return has_none
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, Intervals, measure, union
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, Intervals, measure, union
 from tracelab.model.driver_api import (
     is_allocation,
     is_asynchronous_copy,
@@ -110,7 +110,7 @@ def _pageable_copies(timeline: Timeline) -> Int64Array:
     return copies[match_names(trace, copies, is_asynchronous_copy)]
 
 
-def _final_sync(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np.int8]) -> int:
+def _final_sync(timeline: Timeline, calls: IndexArray, kind: NDArray[np.int8]) -> int:
     """The device synchronize with which the profiler ends, after the last launch and step."""
     device_syncs = calls[kind == Blocking.DEVICE]
     if len(device_syncs) == 0:
@@ -140,7 +140,7 @@ class StalledCalls(Arrays):
     """
 
     event_id: Int64Array
-    allocation_index: NDArray[np.intp]
+    allocation_index: IndexArray
     thread_index: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
@@ -182,7 +182,7 @@ def find_stalled_calls(trace: Trace, blocking: BlockingCalls) -> StalledCalls:
     )
 
 
-def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
+def _long_calls(trace: Trace, blocking: BlockingCalls) -> IndexArray:
     """The outermost calls that took long and do not block by themselves, without watchdogs'."""
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[trace.duration_ns[calls] > MAX_CALL_NS]
@@ -194,8 +194,8 @@ def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
 
 
 def _mostly_covered(
-    trace: Trace, call_id: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
-) -> NDArray[np.bool_]:
+    trace: Trace, call_id: IndexArray, start_ns: Int64Array, end_ns: Int64Array
+) -> BoolArray:
     covered = np.zeros(len(call_id), dtype=np.bool_)
     for event_id, of_call in groups_of(call_id):
         inside = measure(union(start_ns[of_call], end_ns[of_call]))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.model.driver_api import (
     begins_capture,
     ends_capture,
@@ -42,7 +42,7 @@ class Captures(Arrays):
     end_id: Int64Array
     launch_id: Int64Array
     category: NDArray[np.int8]
-    first: NDArray[np.intp]
+    first: IndexArray
 
     def __len__(self) -> int:
         return len(self.begin_id)
@@ -95,7 +95,7 @@ def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
 
 def _launches(
     trace: Trace, activity_correlation: Int64Array
-) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+) -> tuple[IndexArray, NDArray[np.int8]]:
     """The calls that requested an activity and have none in the file, by start, and which kind."""
     calls = calls_of_name(trace, lambda name: any(is_one(name) for _, is_one in _LAUNCHES))
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]

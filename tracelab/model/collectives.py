@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.kernel_kinds import Kind
@@ -108,7 +108,7 @@ class Collectives(Arrays):
         operator_id: event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
     """
 
-    row: NDArray[np.intp]
+    row: IndexArray
     operation: NDArray[np.int8]
     group_index: NDArray[np.int32]
     sequence: Int64Array
@@ -185,7 +185,7 @@ class _Operators:
         self.group_index = messages.group_index[message_row]  # into `Messages.groups`
 
 
-def _single_launches(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
+def _single_launches(timeline: Timeline, rows: IndexArray) -> Int64Array:
     """The call that launched just this kernel; ABSENT for none or a graph."""
     launch_id = timeline.launch_id[rows].copy()
     launched = np.flatnonzero(launch_id != ABSENT)
@@ -200,7 +200,7 @@ def _coalesced(
     around_index: Int64Array,
     by_kernel: NDArray[np.int8],
     trace: Trace,
-) -> tuple[NDArray[np.intp], Int64Array]:
+) -> tuple[IndexArray, Int64Array]:
     # An operator that launches nothing itself belongs to the next launch of communication on its
     # thread, unless that one is within an operator of its own. All of a launch are of one group.
     nesting = operators.nesting
@@ -230,7 +230,7 @@ def _coalesced(
     return kernel_index[is_of_group], operator_index[is_of_group].astype(np.int64)
 
 
-def _can_do() -> NDArray[np.bool_]:
+def _can_do() -> BoolArray:
     can_do = np.eye(len(Operation), dtype=np.bool_)
     for by_name, done in _DONE_BY.items():
         can_do[by_name, list(done)] = True
@@ -238,7 +238,7 @@ def _can_do() -> NDArray[np.bool_]:
 
 
 def _operations_of_kernels(
-    timeline: Timeline, rows: NDArray[np.intp], launch_id: Int64Array
+    timeline: Timeline, rows: IndexArray, launch_id: Int64Array
 ) -> NDArray[np.int8]:
     trace = timeline.trace
     operation = np.full(len(rows), Operation.UNKNOWN, dtype=np.int8)
@@ -285,9 +285,7 @@ def _operation_of_kernel(name: str) -> Operation:
     return operation if is_of_library else Operation.UNKNOWN
 
 
-def _groups(
-    trace: Trace, message_row: NDArray[np.integer[Any]]
-) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
+def _groups(trace: Trace, message_row: IntArray) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
     texts = (*trace.messages.groups, GroupText("", "", ABSENT, ABSENT, ABSENT))
     text_index = trace.messages.group_index[message_row]
     text_index[text_index == ABSENT] = len(texts) - 1

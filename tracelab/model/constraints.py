@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array
 
 
 class Constraint(IntEnum):
@@ -62,7 +59,7 @@ class Awaited(Arrays):
     """
 
     row: Int64Array
-    is_inferred: NDArray[np.bool_]
-    is_peer_copy: NDArray[np.bool_]
-    after_unresolved_wait: NDArray[np.bool_]
+    is_inferred: BoolArray
+    is_peer_copy: BoolArray
+    after_unresolved_wait: BoolArray
     any_stream_waits: bool

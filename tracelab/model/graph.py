@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.binding import Binding, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Awaited, Constraint
@@ -132,7 +132,7 @@ def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edge
     }
 
 
-def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]) -> Awaited:
+def _awaited(timeline: Timeline, waits: StreamWaits, forward: BoolArray) -> Awaited:
     by_end = np.flatnonzero(forward)
     by_end = by_end[np.argsort(timeline.end_ns[waits.source_row[by_end]], kind="stable")]
     row = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -154,7 +154,7 @@ def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_])
 
 def _run_forward(
     host: Host, source_id: Int64Array, target_id: Int64Array, kind: NDArray[np.int8]
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """bool[e], which edges respect time."""
     # Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a
     # rank: waits, calls, activities, then the order of the stream or the thread.
@@ -180,7 +180,7 @@ def _run_forward(
     is_inside &= (kind == EdgeKind.LAUNCH) | (end_ns[target_id] <= end_ns[source_id])
     is_early = (kind == EdgeKind.STREAM) & begins_early[target_id]
     has_ended = end_ns[source_id] <= moment_ns[target_id]
-    forward: NDArray[np.bool_] = order[source_id] < order[target_id]
+    forward: BoolArray = order[source_id] < order[target_id]
     forward &= has_ended | is_inside | is_early
     return forward
 
@@ -233,7 +233,7 @@ def sync_edges(host: Host, queues: StreamQueues) -> Edges:
     return np.concatenate((waited, copied)), np.concatenate((waiting, after))
 
 
-def pure_waits(host: Host) -> NDArray[np.bool_]:
+def pure_waits(host: Host) -> BoolArray:
     """bool[n], which events are blocking calls that do nothing but wait."""
     calls = host.blocking_calls
     is_wait = np.zeros(len(host.timeline.trace), dtype=np.bool_)
@@ -300,8 +300,8 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
 
 
 def _recorded_by(
-    timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: NDArray[np.intp]
-) -> NDArray[np.intp]:
+    timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: IndexArray
+) -> IndexArray:
     """The awaited rows of blocking calls with a known record and no stream, else ABSENT."""
     # It is of the stream that the recording thread gave work to last, if that had ended when the
     # call returned; unless the call returned just after what another stream had been given by then.
@@ -323,7 +323,7 @@ def _recorded_by(
 
 def _ended_last_during(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, given_before_ns: Int64Array
-) -> NDArray[np.intp]:
+) -> IndexArray:
     # Of the last activities that each stream had been given before a time, the row of the one that
     # ended last during the call; else ABSENT.
     start_ns, end_ns = timeline.trace.start_ns[call_id], timeline.trace.end_ns[call_id]
@@ -409,7 +409,7 @@ def _attributes(trace: Trace, event_id: int, kind: str) -> dict[str, Any]:
     }
 
 
-def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+def _edges(graph: Graph, is_inside: BoolArray) -> Iterator[tuple[int, int, dict[str, Any]]]:
     timeline, binding = graph.host.timeline, graph.binding
     has_row = binding.source_row != ABSENT
     source_id = np.where(has_row, timeline.event_id[binding.source_row], timeline.launch_id)

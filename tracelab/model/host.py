@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record, read_only
 from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
     Int64Array,
+    IntArray,
     Intervals,
     intersect,
     measure_within,
@@ -94,7 +97,7 @@ def find_thread_states(
     blocking_calls: BlockingCalls,
     stalled_calls: StalledCalls,
     profiler_calls: Mapping[int, Intervals],
-    loading_id: NDArray[np.intp],
+    loading_id: IndexArray,
 ) -> dict[int, ThreadState]:
     """Per thread that ran the program (index into `Trace.threads`) its state."""
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
@@ -127,14 +130,14 @@ def find_thread_states(
     }
 
 
-def thread_waits(trace: Trace) -> NDArray[np.intp]:
+def thread_waits(trace: Trace) -> IndexArray:
     """Event ids of the functions in which a thread waited for another one for at least 10 us."""
     functions = trace.of_category(Category.PYTHON)
     functions = functions[trace.duration_ns[functions] >= _MIN_WAIT_NS]
     return functions[match_names(trace, functions, is_thread_wait)]
 
 
-def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
+def loading_regions(timeline: Timeline) -> IndexArray:
     """Event ids of the regions and functions that loaded data."""
     trace = timeline.trace
     event_id = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
@@ -152,7 +155,7 @@ def _prepares(name: str) -> bool:
     return is_own or _OF_LIBRARIES.search(name) is not None
 
 
-def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
+def _preparing_functions(timeline: Timeline) -> IndexArray:
     trace = timeline.trace
     function_id = trace.of_category(Category.PYTHON)
     prepares = function_id[trace.duration_ns[function_id] >= _MIN_PREPARATION_NS]
@@ -207,9 +210,7 @@ class Doing(IntEnum):
     OTHER = 1
 
 
-def work_at(
-    timeline: Timeline, thread_index: NDArray[np.integer], moments_ns: Int64Array
-) -> NDArray[np.int8]:
+def work_at(timeline: Timeline, thread_index: IntArray, moments_ns: Int64Array) -> NDArray[np.int8]:
     """int8[k], of `Doing`: whether threads were launching at moments.
 
     A thread launches in an operator that launches something and in PyTorch's own functions, though
@@ -226,15 +227,15 @@ def work_at(
     return doing[calls.around(innermost, is_function | launches)]
 
 
-def _running_at(trace: Trace, moments_ns: Int64Array) -> NDArray[np.intp]:
+def _running_at(trace: Trace, moments_ns: Int64Array) -> IndexArray:
     events, moments_ns = trace.of_category(Category.OPERATOR, Category.PYTHON), np.sort(moments_ns)
     first = np.searchsorted(moments_ns, trace.start_ns[events])
     return events[np.searchsorted(moments_ns, trace.end_ns[events]) > first]
 
 
-def _launch(calls: Nesting, timeline: Timeline) -> NDArray[np.bool_]:
+def _launch(calls: Nesting, timeline: Timeline) -> BoolArray:
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
-    launch: NDArray[np.bool_] = counts_inside(timeline.trace, calls.event_id, launch_id) > 0
+    launch: BoolArray = counts_inside(timeline.trace, calls.event_id, launch_id) > 0
     return launch
 
 
@@ -257,7 +258,7 @@ class Host(Record, eq=False, dict=True):
         return read_only(launched_ns)
 
     @cached_property
-    def is_staged(self) -> NDArray[np.bool_]:
+    def is_staged(self) -> BoolArray:
         """[m], which rows are copies that the driver makes step by step, as of pageable memory.
 
         The call blocks, or has returned up to 0.7 ms before the copy begins.
@@ -267,15 +268,15 @@ class Host(Record, eq=False, dict=True):
         return read_only(np.isin(self.timeline.launch_id, copy_call_id))
 
     @cached_property
-    def starts_in_its_call(self) -> NDArray[np.bool_]:
+    def starts_in_its_call(self) -> BoolArray:
         """[m], which rows started while a call ran that did nothing but launch them."""
         timeline = self.timeline
-        starts_in_call: NDArray[np.bool_] = timeline.launch_id != ABSENT
+        starts_in_call: BoolArray = timeline.launch_id != ABSENT
         starts_in_call &= timeline.start_ns < timeline.trace.end_ns[timeline.launch_id]
         return read_only(starts_in_call & ~self.is_staged)
 
     @cached_property
-    def loading_id(self) -> NDArray[np.intp]:
+    def loading_id(self) -> IndexArray:
         """Event ids of the regions and functions in which a thread loaded data."""
         return read_only(loading_regions(self.timeline))
 
@@ -293,7 +294,7 @@ class Host(Record, eq=False, dict=True):
         )
 
     @cached_property
-    def is_launching(self) -> NDArray[np.bool_]:
+    def is_launching(self) -> BoolArray:
         """[threads + 1], which threads put work on a GPU; the last stands for ABSENT."""
         trace, launch_id = self.timeline.trace, self.timeline.launch_id
         is_launching = np.zeros(len(trace.threads) + 1, dtype=np.bool_)

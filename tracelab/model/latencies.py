@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 
@@ -99,17 +99,17 @@ NODE = len(LATENCIES) - 1
 AWAITED = NODE - 1
 
 
-def previous_index(previous: NDArray[np.int8], kind: NDArray[np.int8]) -> NDArray[np.intp]:
+def previous_index(previous: NDArray[np.int8], kind: NDArray[np.int8]) -> IndexArray:
     """Index into `LATENCIES` of starts after another activity of the stream, by both kinds."""
     return len(Kind) * previous.astype(np.intp) + kind
 
 
-def launch_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
+def launch_index(kind: NDArray[np.int8]) -> IndexArray:
     """Index into `LATENCIES` of starts after the launch, by kind."""
     return len(Kind) ** 2 + kind.astype(np.intp)
 
 
-def event_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
+def event_index(kind: NDArray[np.int8]) -> IndexArray:
     """Index into `LATENCIES` of starts after what a stream waited for, by kind."""
     return launch_index(kind) + len(Kind)
 
@@ -121,11 +121,11 @@ class Latencies(Arrays):
     """
 
     typical_ns: Int64Array
-    is_own: NDArray[np.bool_]
+    is_own: BoolArray
     start_count: Int64Array
 
 
-def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -> Latencies:
+def measure_latencies(latency_index: IndexArray, latency_ns: Int64Array) -> Latencies:
     """The typical latencies of a trace, of starts by their index into `LATENCIES`.
 
     The slow reference model is ``tests/reference/binding.py``.

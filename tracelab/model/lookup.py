@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals, union
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 _Number = TypeVar("_Number", bound=np.generic)
 
 
 def map_names(
-    trace: Trace,
-    events: NDArray[np.integer[Any]],
-    value_of: Callable[[str], int | None],
-    dtype: type[_Number],
+    trace: Trace, events: IntArray, value_of: Callable[[str], int | None], dtype: type[_Number]
 ) -> NDArray[_Number]:
     """The values of the names of these events ([k]), each worked out once; ABSENT for None."""
     name_index = trace.name_index[events]
@@ -32,21 +29,19 @@ def map_names(
     return of_event
 
 
-def match_names(
-    trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
-) -> NDArray[np.bool_]:
+def match_names(trace: Trace, events: IntArray, test: Callable[[str], object]) -> BoolArray:
     """[k], which of these events have a name that passes a test."""
     return map_names(trace, events, lambda name: bool(test(name)), np.bool_)
 
 
-def calls_of_name(trace: Trace, test: Callable[[str], object]) -> NDArray[np.intp]:
+def calls_of_name(trace: Trace, test: Callable[[str], object]) -> IndexArray:
     """Event ids of the host calls whose name passes a test, by start."""
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[match_names(trace, calls, test)]
     return calls[np.argsort(trace.start_ns[calls], kind="stable")]
 
 
-def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+def groups_of(values: IntArray) -> Iterator[tuple[int, IndexArray]]:
     """Every value but ABSENT, ascending, and the indexes where it stands, ascending.
 
     >>> [(value, index.tolist()) for value, index in groups_of(np.array([7, 3, 7, ABSENT]))]
@@ -62,14 +57,12 @@ def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[n
             yield int(values[index[0]]), index
 
 
-def unions(
-    group: NDArray[np.integer[Any]], start_ns: Int64Array, end_ns: Int64Array
-) -> dict[int, Intervals]:
+def unions(group: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> dict[int, Intervals]:
     """The set that the intervals of each group cover, by its number other than ABSENT."""
     return {number: union(start_ns[index], end_ns[index]) for number, index in groups_of(group)}
 
 
-def range_of(column: NDArray[np.integer[Any]], value: int) -> slice:
+def range_of(column: IntArray, value: int) -> slice:
     """The rows of a value in an ascending column.
 
     >>> range_of(np.array([3, 7, 7, 9]), 7)
@@ -80,9 +73,7 @@ def range_of(column: NDArray[np.integer[Any]], value: int) -> slice:
     return slice(int(first), int(end))
 
 
-def expand_ranges(
-    first: NDArray[np.intp], end: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def expand_ranges(first: IndexArray, end: IndexArray) -> tuple[IndexArray, IndexArray]:
     """All members of the ranges ``[first, end)``, one range after another.
 
     Returns twice intp[members]: the index of the range, and the member; a range whose end comes
@@ -98,7 +89,7 @@ def expand_ranges(
     return range_index, np.arange(len(range_index)) - np.repeat(before - first, count)
 
 
-def rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
+def rows_of(event_id: Int64Array, wanted_id: Int64Array) -> IndexArray:
     """The positions of events that are in a column, ABSENT for ABSENT: intp[k].
 
     >>> rows_of(np.array([7, 3, 5]), np.array([5, ABSENT, 7])).tolist()
@@ -111,12 +102,12 @@ def rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
 
 
 def last_in_group(
-    group: NDArray[np.integer[Any]],
+    group: IntArray,
     key: Int64Array,
-    query_group: NDArray[np.integer[Any]],
+    query_group: IntArray,
     query_key: Int64Array,
     side: Literal["left", "right"] = "left",
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
     Returns [queries], indexes of entries, ABSENT without one. Groups are ascending, and keys within
@@ -138,11 +129,11 @@ def last_in_group(
 
 def search_ranges(
     key: Int64Array,
-    first: NDArray[np.intp],
-    end: NDArray[np.intp],
+    first: IndexArray,
+    end: IndexArray,
     query_key: Int64Array,
     side: Literal["left", "right"] = "left",
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """Do what `numpy.searchsorted` does, for each query in a range ``[first, end)`` of its own.
 
     Keys are ascending within each range; of an empty range the result is its beginning.
@@ -159,9 +150,7 @@ def search_ranges(
     return low
 
 
-def first_around(
-    start_ns: Int64Array, end_ns: Int64Array, moments_ns: Int64Array
-) -> NDArray[np.intp]:
+def first_around(start_ns: Int64Array, end_ns: Int64Array, moments_ns: Int64Array) -> IndexArray:
     """The first of some intervals, in their order, around each moment, else ABSENT: [k]."""
     by_time = np.argsort(moments_ns, kind="stable")
     first, end = np.searchsorted(moments_ns, (start_ns, end_ns), sorter=by_time)
@@ -180,9 +169,7 @@ def first_around(
     return found
 
 
-def counts_inside(
-    trace: Trace, regions: NDArray[np.integer[Any]], events: NDArray[np.integer[Any]]
-) -> NDArray[np.intp]:
+def counts_inside(trace: Trace, regions: IntArray, events: IntArray) -> IndexArray:
     """[regions], how many of some host events begin in each region, on its thread."""
     moments_ns = np.concatenate((trace.start_ns[regions], trace.end_ns[regions]))
     first, end = np.split(counts_before(trace, events, np.tile(regions, 2), moments_ns), 2)
@@ -191,11 +178,11 @@ def counts_inside(
 
 def counts_before(
     trace: Trace,
-    events: NDArray[np.integer[Any]],
-    others: NDArray[np.integer[Any]],
+    events: IntArray,
+    others: IntArray,
     moments_ns: Int64Array,
     side: Literal["left", "right"] = "left",
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """[others], how many of some host events the thread of each other begins before a moment.
 
     With the side "right" those that it begins at that moment count, too.
@@ -205,11 +192,11 @@ def counts_before(
     thread = trace.thread_index[others]
     first, end = bounds[thread], bounds[thread + 1]
     position = search_ranges(trace.start_ns[events], first, end, moments_ns, side)
-    count: NDArray[np.intp] = position - first
+    count: IndexArray = position - first
     return count
 
 
-def reach_in_group(group: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
+def reach_in_group(group: IntArray, end_ns: Int64Array) -> Int64Array:
     """The latest end so far within its group (ascending, from 0 on), of each entry: [k].
 
     >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
@@ -231,7 +218,7 @@ class ByCorrelation:
         self._correlation, first = np.unique(trace.correlation[events], return_index=True)
         self.event_id = read_only(events[first])
 
-    def find(self, correlation: Int64Array) -> NDArray[np.intp]:
+    def find(self, correlation: Int64Array) -> IndexArray:
         """Event ids, ABSENT without one."""
         if not len(self.event_id):
             return np.full(len(correlation), ABSENT, dtype=np.intp)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.activities import Activities
 from tracelab.model.captures import find_captures
 from tracelab.model.driver_api import (
@@ -54,7 +54,7 @@ class LostWork(Arrays):
 
     call_id: Int64Array
     kind: NDArray[np.int8]
-    is_lost: NDArray[np.bool_]
+    is_lost: BoolArray
 
     def counts(self) -> dict[str, int]:
         """The calls that lost their work, by the name of the loss."""
@@ -121,7 +121,7 @@ def _calls_within(trace: Trace, calls: Int64Array, steps: Sequence[Step]) -> Int
     return np.concatenate([calls[:0], *(calls[i:j] for i, j in zip(first, end, strict=True))])
 
 
-def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _has_activity(timeline: Activities, calls: IndexArray) -> BoolArray:
     """[k], which calls put something on the GPU; a graph may hold no more than events."""
     trace = timeline.trace
     nodes = trace.of_category(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
@@ -129,7 +129,7 @@ def _has_activity(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.b
     return np.isin(calls, timeline.launch_id) | np.isin(trace.correlation[calls], on_gpu)
 
 
-def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _is_captured(timeline: Activities, calls: IndexArray) -> BoolArray:
     """[k], which calls were captured into a CUDA graph, by their thread or meanwhile by others."""
     trace = timeline.trace
     if not len(calls):
@@ -146,7 +146,7 @@ def _is_captured(timeline: Activities, calls: NDArray[np.intp]) -> NDArray[np.bo
         )
         is_capturing[indices] = begun > ended
     captures = find_captures(trace, trace.correlation[timeline.event_id])
-    captured: NDArray[np.bool_] = is_capturing | np.isin(calls, captures.launch_id)
+    captured: BoolArray = is_capturing | np.isin(calls, captures.launch_id)
     return captured
 
 
@@ -195,9 +195,7 @@ def _lack_nodes(replays: list[_Replay]) -> set[int]:
     return launch_ids
 
 
-def _are_broken_off(
-    replays: list[_Replay], calls: NDArray[np.intp], is_lost: NDArray[np.bool_]
-) -> set[int]:
+def _are_broken_off(replays: list[_Replay], calls: IndexArray, is_lost: BoolArray) -> set[int]:
     """The launch calls of replays that begin or end as another one, next to lost records."""
     # Where the file begins or ends is such a place, too.
     place = {int(call): i for i, call in enumerate(calls)}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.trace import ABSENT, Trace
 
@@ -22,7 +20,7 @@ class Nesting:
     nearest enclosing entry. They are ordered by thread, start, longest first.
     """
 
-    def __init__(self, trace: Trace, events: NDArray[np.integer[Any]]) -> None:
+    def __init__(self, trace: Trace, events: IntArray) -> None:
         start_ns, end_ns = trace.start_ns[events], trace.end_ns[events]
         thread_index = trace.thread_index[events]
         order = np.lexsort((-end_ns, start_ns, thread_index))
@@ -38,20 +36,16 @@ class Nesting:
         """The innermost entry around each event on its own thread, else ABSENT."""
         return self.innermost_on(self._trace.thread_index[events], events)
 
-    def innermost_on(
-        self, threads: NDArray[np.integer[Any]] | int, events: Int64Array
-    ) -> Int64Array:
+    def innermost_on(self, threads: IntArray | int, events: Int64Array) -> Int64Array:
         """The innermost entry of a thread around each event's time, else ABSENT."""
         index = self.begun_of(threads, self._trace.start_ns[events])
         return self._reaching(index, self._trace.end_ns[events])
 
-    def innermost_of(self, threads: NDArray[np.integer[Any]], moments_ns: Int64Array) -> Int64Array:
+    def innermost_of(self, threads: IntArray, moments_ns: Int64Array) -> Int64Array:
         """The innermost entry of a thread at each moment (in any order), else ABSENT."""
         return self._reaching(self.begun_of(threads, moments_ns), moments_ns + 1)
 
-    def begun_of(
-        self, threads: NDArray[np.integer[Any]] | int, moments_ns: Int64Array
-    ) -> Int64Array:
+    def begun_of(self, threads: IntArray | int, moments_ns: Int64Array) -> Int64Array:
         """The entry of a thread that began last by each moment, else ABSENT."""
         starts_ns, entry_key = self._order_by_thread
         key = np.asarray(threads, dtype=np.int64) * (len(starts_ns) + 1)
@@ -92,7 +86,7 @@ class Nesting:
         """The entries of a thread, as an index."""
         return slice(*self._bounds[thread : thread + 2].tolist())
 
-    def children(self, index: Int64Array) -> NDArray[np.intp]:
+    def children(self, index: Int64Array) -> IndexArray:
         """The entries directly inside these: those of one entry ascending, one after another."""
         by_parent, parent_index = self._order_by_parent
         first, last = (
@@ -102,7 +96,7 @@ class Nesting:
         _, positions = expand_ranges(first, last)
         return by_parent[positions]
 
-    def holding(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def holding(self, chosen: BoolArray) -> BoolArray:
         """[n], which entries are chosen ([n]), or hold one that is."""
         holds, index = chosen.copy(), np.flatnonzero(chosen)
         while len(index):
@@ -111,7 +105,7 @@ class Nesting:
             holds[index] = True
         return holds
 
-    def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
+    def around(self, index: Int64Array, chosen: BoolArray) -> Int64Array:
         """The innermost chosen one of each entry and those around it, else ABSENT."""
         around = index.copy()
         open_ = np.flatnonzero(around != ABSENT)
@@ -126,7 +120,7 @@ class Nesting:
         names = self._trace.name_index[self.event_id[index]] if len(self.event_id) else index
         return np.where(index == ABSENT, ABSENT, names).astype(np.int64)
 
-    def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
+    def have_name(self, test: Callable[[str], object]) -> BoolArray:
         """[n], which entries have a name that passes a test."""
         return match_names(self._trace, self.event_id, test)
 
@@ -148,12 +142,12 @@ class Nesting:
         return parent_index
 
     @cached_property
-    def _order_by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
+    def _order_by_parent(self) -> tuple[IndexArray, Int64Array]:
         index = np.argsort(self.parent_index, kind="stable")
         return read_only(index), read_only(self.parent_index[index])
 
 
-def is_nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+def is_nested(trace: Trace, calls: IndexArray) -> BoolArray:
     """[k], which calls (by start, longest first) run inside another one of their thread."""
     nested = np.zeros(len(calls), dtype=np.bool_)
     for _, of_thread in groups_of(trace.thread_index[calls]):

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, contains, join, subtract, union
+from tracelab.base.intervals import Int64Array, IntArray, Intervals, contains, join, subtract, union
 from tracelab.base.names import name_test
 from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
@@ -187,7 +187,7 @@ class Phases:
         return [*parts, (self.main_thread, within)]
 
     def _completed(
-        self, region: Int64Array, thread: NDArray[np.integer], moments_ns: Int64Array
+        self, region: Int64Array, thread: IntArray, moments_ns: Int64Array
     ) -> NDArray[np.int8]:
         """The phase of each region, and of what is in none (ABSENT) by its thread."""
         phase = np.full(len(region), Phase.OTHER, dtype=np.int8)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Intervals, contains, union
+from tracelab.base.intervals import BoolArray, IndexArray, Intervals, contains, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.latencies import MAX_STEP_CALL_NS
@@ -32,9 +32,7 @@ def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
     )
 
 
-def is_inside(
-    trace: Trace, events: NDArray[np.intp], calls: Mapping[int, Intervals]
-) -> NDArray[np.bool_]:
+def is_inside(trace: Trace, events: IndexArray, calls: Mapping[int, Intervals]) -> BoolArray:
     """[k], which events begin while their thread is in one of these calls."""
     inside = np.zeros(len(events), dtype=np.bool_)
     for thread, of_thread in calls.items():
@@ -56,7 +54,7 @@ def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Int
     }
 
 
-def _empty_gaps(trace: Trace, steps: NDArray[np.intp], others: NDArray[np.intp]) -> Intervals:
+def _empty_gaps(trace: Trace, steps: IndexArray, others: IndexArray) -> Intervals:
     start_ns = np.sort(trace.start_ns[steps])
     end_ns = np.maximum.accumulate(trace.end_ns[steps][np.argsort(trace.start_ns[steps])])
     gap_start_ns, gap_end_ns = end_ns[:-1], start_ns[1:]

@@ -8,10 +8,9 @@ from functools import partial
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, Int64Array, measure_within
 from tracelab.model.activities import Activities
 from tracelab.model.lost_work import LostWork
 from tracelab.model.steps import MIN_STEPS, Step, Window, bounds_of
@@ -86,7 +85,7 @@ def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     )
 
 
-def launched_before_recording(timeline: Activities) -> NDArray[np.bool_]:
+def launched_before_recording(timeline: Activities) -> BoolArray:
     """[m], the activities that were launched before the recording began.
 
     A stream runs its work in order: they are those without a launch before its first with one, and

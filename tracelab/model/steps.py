@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Int64Array, Intervals, union
+from tracelab.base.intervals import IndexArray, Int64Array, Intervals, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -324,7 +324,7 @@ class LaunchedWork:
         self._work_ns = np.concatenate(([0], np.cumsum(activity_ns[launched[order]])))
         self._all_ns = int(activity_ns.sum())
 
-    def share(self, trace: Trace, events: NDArray[np.intp]) -> float:
+    def share(self, trace: Trace, events: IndexArray) -> float:
         """The share of GPU time that was launched during these events, on any thread."""
         spans: Intervals = union(trace.start_ns[events], trace.end_ns[events])
         first, end = np.searchsorted(self._launch_ns, (spans.starts, spans.ends))
@@ -335,22 +335,20 @@ def _may_be_a_step(name: str) -> bool:
     return len(name) <= _MAX_NAME_LETTERS and not _OF_COLLECTIVE.match(name)
 
 
-def _are_apart(trace: Trace, events: NDArray[np.intp]) -> bool:
+def _are_apart(trace: Trace, events: IndexArray) -> bool:
     order = np.argsort(trace.start_ns[events], kind="stable")
     start_ns, end_ns = trace.start_ns[events[order]], trace.end_ns[events[order]]
     is_one_thread = len(np.unique(trace.thread_index[events])) == 1
     return is_one_thread and bool((end_ns[:-1] <= start_ns[1:]).all())
 
 
-def _alike(
-    by_name: Mapping[str, NDArray[np.intp]],
-) -> dict[tuple[str, str], NDArray[np.intp]]:
+def _alike(by_name: Mapping[str, IndexArray]) -> dict[tuple[str, str], IndexArray]:
     # By name and pattern. Numbers count something where a name with them is there only once; where
     # every name repeats, as ``layer1`` and ``layer2`` do in each step, each is its own group.
     by_pattern: dict[str, list[str]] = defaultdict(list)
     for name in by_name:
         by_pattern[_DIGITS.sub(r"\\d+", _escaped(name))].append(name)
-    groups: dict[tuple[str, str], NDArray[np.intp]] = {}
+    groups: dict[tuple[str, str], IndexArray] = {}
     for pattern, names in by_pattern.items():
         if len(names) > 1 and any(len(by_name[name]) == 1 for name in names):
             numbered = _DIGITS.sub("N", names[0])

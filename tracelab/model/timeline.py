@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream
 from tracelab.model.driver_api import is_extended_launch, is_graph_launch
@@ -67,7 +67,7 @@ def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Time
 
 
 def order_activities(
-    trace: Trace, events: NDArray[np.intp], is_comm: CommTest, step_pattern: str | None
+    trace: Trace, events: IndexArray, is_comm: CommTest, step_pattern: str | None
 ) -> Timeline:
     """Order the given activities of a trace; without a pattern there are no steps."""
     device_number, stream_number = trace.device_number[events], trace.stream_number[events]
@@ -106,7 +106,7 @@ def _streams(device_number: NDArray[np.int32], stream_number: Int64Array) -> tup
 
 def _overlaps_previous(
     start_ns: Int64Array, end_ns: Int64Array, streams: Iterable[Stream]
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     overlaps = np.zeros(len(start_ns), dtype=np.bool_)
     for stream in streams:
         reach_ns = np.maximum.accumulate(end_ns[stream.first_row : stream.end_row - 1])
@@ -115,7 +115,7 @@ def _overlaps_previous(
     return overlaps
 
 
-def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
+def _may_begin_early(trace: Trace, launch_id: Int64Array) -> BoolArray:
     # Under programmatic dependent launch, which only extended launch calls can ask for, a kernel
     # begins while the one before it runs. Within one replay of a graph any node may: on an H200 up
     # to 0.5 us early, and never across two replays.
@@ -124,14 +124,12 @@ def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
     return in_replay | _launched_by(trace, launch_id, is_extended_launch)
 
 
-def _launched_by(
-    trace: Trace, launch_id: Int64Array, is_such: Callable[[str], bool]
-) -> NDArray[np.bool_]:
-    launched: NDArray[np.bool_] = launch_id != ABSENT
+def _launched_by(trace: Trace, launch_id: Int64Array, is_such: Callable[[str], bool]) -> BoolArray:
+    launched: BoolArray = launch_id != ABSENT
     return launched & match_names(trace, launch_id, is_such)
 
 
-def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
+def _launches(trace: Trace, events: IndexArray) -> Int64Array:
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[trace.correlation[calls] != ABSENT]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tracelab.base import arrays
 from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
@@ -205,10 +205,10 @@ class SparseColumn(Arrays):
     def __getitem__(self, event_ids: Any) -> Any:  # as many forms as an array's
         return self.values[self.value_index[event_ids]]
 
-    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+    def __eq__(self, other: object) -> BoolArray:  # type: ignore[override]
         return np.asarray(self[:] == other)
 
-    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+    def __ne__(self, other: object) -> BoolArray:  # type: ignore[override]
         return np.asarray(self[:] != other)
 
     __hash__ = None  # type: ignore[assignment]  # as an array's
@@ -292,19 +292,19 @@ class Trace(Arrays, dict=True):
         """The name of one event."""
         return self.strings[int(self.name_index[event_id])]
 
-    def of_category(self, *categories: Category) -> NDArray[np.intp]:
+    def of_category(self, *categories: Category) -> IndexArray:
         """Ids of the events of these categories, ascending."""
         by_category, first = self._ids_by_category
         parts = [by_category[first[x] : first[x + 1]] for x in categories]
         return parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts), kind="stable")
 
     @cached_property
-    def _ids_by_category(self) -> tuple[NDArray[np.intp], list[int]]:
+    def _ids_by_category(self) -> tuple[IndexArray, list[int]]:
         """Ids of all events by category, ascending, and the place of the first of each one."""
         ids = read_only(np.argsort(self.category, kind="stable"))
         return ids, np.searchsorted(self.category[ids], range(len(Category) + 1)).tolist()
 
     @property
-    def activities(self) -> NDArray[np.intp]:
+    def activities(self) -> IndexArray:
         """Ids of the GPU activities, ascending."""
         return read_only(self.of_category(*GPU_ACTIVITIES))

@@ -6,11 +6,10 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tracelab.base.intervals import IntArray
 from tracelab.base.names import short_kernel_name, threads_of
 from tracelab.model.cuda_graphs.origins import Origins
 from tracelab.model.frames import called_name, parse_frame
@@ -101,7 +100,7 @@ def capitalize_start(text: str) -> str:
 
 
 def origin_texts(
-    timeline: Timeline, origins: Origins, rows: NDArray[np.integer[Any]], lines: SourceLines
+    timeline: Timeline, origins: Origins, rows: IntArray, lines: SourceLines
 ) -> tuple[str, ...]:
     """Describe where activities were captured into CUDA graphs; "" where that is not known."""
     event_id = origins.event_id[rows]

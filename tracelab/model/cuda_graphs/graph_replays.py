@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
@@ -25,14 +24,14 @@ class GraphReplays(Arrays):
     """
 
     launch_id: Int64Array
-    is_ordered: NDArray[np.bool_]
-    row: NDArray[np.intp]
-    first: NDArray[np.intp]
+    is_ordered: BoolArray
+    row: IndexArray
+    first: IndexArray
 
     def __len__(self) -> int:
         return len(self.launch_id)
 
-    def rows(self, index: int) -> NDArray[np.intp]:
+    def rows(self, index: int) -> IndexArray:
         """The timeline rows of a replay, in order."""
         return self.row[self.first[index] : self.first[index + 1]]
 
@@ -61,11 +60,11 @@ def graph_replays(timeline: Timeline) -> GraphReplays:
 _MIN_REPLAYED_SHARE = 0.5
 
 
-def replayed(timeline: Timeline) -> NDArray[np.bool_]:
+def replayed(timeline: Timeline) -> BoolArray:
     """[m], which timeline rows are nodes of a graph that was replayed."""
     is_launched = timeline.launch_id != ABSENT
     is_replayed = match_names(timeline.trace, timeline.launch_id, is_graph_launch)
-    found: NDArray[np.bool_] = is_launched & is_replayed
+    found: BoolArray = is_launched & is_replayed
     return found
 
 

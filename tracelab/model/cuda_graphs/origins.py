@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.model.captures import Captures, find_captures
 from tracelab.model.cuda_graphs.graph_replays import GraphReplays, graph_replays
 from tracelab.model.kernel_kinds import is_copy_kernel, is_memset_kernel
@@ -90,12 +90,12 @@ class _Match(NamedTuple):
     """Sequences of calls, and the graphs that come from one of the first few of them."""
 
     event_ids: Sequence[Int64Array]  # of each sequence int64[nodes], event ids
-    graphs: Sequence[tuple[int, NDArray[np.intp]]]  # how many sequences; intp[replays, nodes], rows
+    graphs: Sequence[tuple[int, IndexArray]]  # how many sequences; intp[replays, nodes], rows
 
 
 def _agreed(
     timeline: Timeline, lines: SourceLines, matches: Sequence[_Match]
-) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
+) -> Iterator[tuple[IndexArray, Int64Array]]:
     """Each graph's rows, and the call of each node, ABSENT where its sequences do not agree."""
     several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
     known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
@@ -162,7 +162,7 @@ def _captured(timeline: Timeline, replays: GraphReplays, captures: Captures) -> 
             continue
         # Captures do not overlap: in order of their start they are in order of their end as well.
         ended_ns = trace.start_ns[captures.end_id[fitting]]
-        counted: list[tuple[int, NDArray[np.intp]]] = []
+        counted: list[tuple[int, IndexArray]] = []
         for graph in alike:
             launch_ns = trace.start_ns[replays.launch_id[graph]]
             count = np.searchsorted(ended_ns, launch_ns, side="right")

@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property, partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, Intervals
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     Frame,
@@ -69,27 +68,25 @@ NO_CALL_SITE = CallSite()
 
 
 def call_sites(
-    timeline: Timeline, events: NDArray[np.integer[Any]], lines: SourceLines | None = None
+    timeline: Timeline, events: IntArray, lines: SourceLines | None = None
 ) -> tuple[CallSite, ...]:
     """Say where in the program each of these host events was made; without `lines`, no line."""
     return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
 
 
-def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+def calling_threads(timeline: Timeline, events: IntArray) -> Int64Array:
     """[k], the threads whose Python made the host events of threads without any, else ABSENT."""
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
 
-def regions_around(
-    timeline: Timeline, regions: Nesting, events: NDArray[np.integer[Any]]
-) -> Int64Array:
+def regions_around(timeline: Timeline, regions: Nesting, events: IntArray) -> Int64Array:
     """[k], the innermost region around each event, of its thread or its caller's."""
     event_id = np.asarray(events, dtype=np.int64)
     index, caller = regions.innermost(event_id), calling_threads(timeline, event_id)
     return np.where(index == ABSENT, regions.innermost_on(caller, event_id), index)
 
 
-def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+def waiting_threads(timeline: Timeline, events: IntArray) -> Int64Array:
     """[k], the thread that waited when a thread without Python made each event, else ABSENT.
 
     Those are threads that were started while the profiler ran, and none of autograd's.
@@ -264,7 +261,7 @@ class _Locator:
         )
 
     @cached_property
-    def _ran_before(self) -> NDArray[np.bool_]:
+    def _ran_before(self) -> BoolArray:
         """bool[frames], which may have run already when recording began."""
         # They are the first of their thread, each inside the one before.
         frames = self.frames
@@ -282,14 +279,14 @@ class _Locator:
         return self.frames.innermost(self._operators.event_id)
 
     @cached_property
-    def _direct_operators(self) -> tuple[NDArray[np.intp], Int64Array]:
+    def _direct_operators(self) -> tuple[IndexArray, Int64Array]:
         around, outer = self._operator_frame, self._operators.parent_index
         is_direct = _take(self._is_program, around)
         is_direct &= (outer == ABSENT) | (around[outer] != around)
         direct = np.flatnonzero(is_direct)
         return direct, around[direct]
 
-    def _wrapped(self, frame: NDArray[np.intp], *, own: bool = False) -> NDArray[np.intp]:
+    def _wrapped(self, frame: IndexArray, *, own: bool = False) -> IndexArray:
         # A wrapper stands around the longest frame inside it, unless that is of the program again.
         inside = self._inside_wrapper
         if not own:
@@ -299,7 +296,7 @@ class _Locator:
         return frame
 
     @cached_property
-    def _inside_wrapper(self) -> NDArray[np.intp]:
+    def _inside_wrapper(self) -> IndexArray:
         frames = self.frames
         inner = np.flatnonzero(_take(self._named(is_wrapper), frames.parent_index))
         inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
@@ -400,7 +397,7 @@ class _Locator:
         count[known] = np.diff(group_start, append=len(children))[group[of_known]]
         return ordinal, count
 
-    def _call_numbers(self, frame: NDArray[np.intp]) -> Int64Array:
+    def _call_numbers(self, frame: IndexArray) -> Int64Array:
         """A number for what each frame calls: the same for the same name of a call."""
         names = self.frames.names(frame)
         number_of_name = np.zeros(len(self._trace.strings), dtype=np.int64)
@@ -437,7 +434,7 @@ class _Locator:
         threads: Iterable[int],
         events: Int64Array,
         regions: Nesting,
-        is_inside: Callable[[Int64Array], NDArray[np.bool_]],
+        is_inside: Callable[[Int64Array], BoolArray],
     ) -> Int64Array:
         """The only one of some threads whose regions pass a test at each event's time."""
         process = np.array([thread.process for thread in self._trace.threads])
@@ -452,26 +449,24 @@ class _Locator:
         only[count != 1] = ABSENT
         return only
 
-    def _is_in_backward(self, frame: Int64Array) -> NDArray[np.bool_]:
+    def _is_in_backward(self, frame: Int64Array) -> BoolArray:
         """Tell for which frames the innermost built-in around them is ``run_backward``."""
         built_in = self.frames.around(frame, self._named(is_built_in))
-        is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._named(is_backward)[built_in]
+        is_inside: BoolArray = (built_in != ABSENT) & self._named(is_backward)[built_in]
         return is_inside
 
-    def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
+    def _is_in_wait(self, frame: Int64Array) -> BoolArray:
         # A library's own thread that waits for something to do, a logger's for one, is in none.
         wait = self.frames.around(frame, self._named(_waits))
-        is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
+        is_inside: BoolArray = self.frames.around(wait, self._is_program) != ABSENT
         return is_inside
 
-    def _is_in_parallel(self, annotation: Int64Array) -> NDArray[np.bool_]:
-        is_inside: NDArray[np.bool_] = (
-            self._annotations.around(annotation, self._is_parallel) != ABSENT
-        )
+    def _is_in_parallel(self, annotation: Int64Array) -> BoolArray:
+        is_inside: BoolArray = self._annotations.around(annotation, self._is_parallel) != ABSENT
         return is_inside
 
     @cached_property
-    def _is_program(self) -> NDArray[np.bool_]:
+    def _is_program(self) -> BoolArray:
         # A library's code counts if no other code called it: then the program is the library's.
         frames = self.frames
         is_program = frames.have_name(is_program_frame)
@@ -522,7 +517,7 @@ def _waits(name: str) -> bool:
     return is_thread_wait(name) or starts_threads(name)
 
 
-def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
+def _take(chosen: BoolArray, index: Int64Array) -> BoolArray:
     return np.append(chosen, False)[index]  # ABSENT is the last one
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.model.driver_api import is_event_record
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group
@@ -32,25 +32,23 @@ class StreamQueues:
             for index, stream in enumerate(timeline.streams)
         }
 
-    def find(self, device_number: NDArray[np.int32], stream_number: Int64Array) -> NDArray[np.intp]:
+    def find(self, device_number: NDArray[np.int32], stream_number: Int64Array) -> IndexArray:
         """Index into `Timeline.streams` of each stream, ABSENT where it never worked."""
         streams = zip(device_number.tolist(), stream_number.tolist(), strict=True)
         return np.array([self._index_of.get(stream, ABSENT) for stream in streams], dtype=np.intp)
 
-    def last_before(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+    def last_before(self, stream_index: IndexArray, time_ns: Int64Array) -> IndexArray:
         """The row of each stream that was launched last before each time, else ABSENT."""
         return last_in_group(self._stream_index, self.launch_ns, stream_index, time_ns)
 
-    def first_from(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+    def first_from(self, stream_index: IndexArray, time_ns: Int64Array) -> IndexArray:
         """The row of each stream that was launched first from each time on, else ABSENT."""
         first_row, end_row = self._bounds[stream_index].T
         last_row = self.last_before(stream_index, time_ns)
         row = np.where(last_row == ABSENT, first_row, last_row + 1)
         return np.where((stream_index != ABSENT) & (row < end_row), row, ABSENT)
 
-    def last_launch_ns(
-        self, stream_index: NDArray[np.intp], time_ns: Int64Array
-    ) -> NDArray[np.int64]:
+    def last_launch_ns(self, stream_index: IndexArray, time_ns: Int64Array) -> NDArray[np.int64]:
         """Moments at which each stream was last given work before each time, else `LONG_AGO`."""
         row = self.last_before(stream_index, time_ns)
         return np.where(row == ABSENT, LONG_AGO, self.launch_ns[row])
@@ -86,20 +84,15 @@ class StreamProgress:
         by_end = np.argsort(self.ended_ns[recorded_row], kind="stable")
         self._recorded_row = recorded_row[by_end]
 
-    def last_ended(self, stream_index: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+    def last_ended(self, stream_index: IndexArray, time_ns: Int64Array) -> IndexArray:
         """The last row of each stream that had ended at each time, else ABSENT."""
         return last_in_group(
             self.timeline.stream_index, self.ended_ns, stream_index, time_ns, "right"
         )
 
     def ended_between(
-        self,
-        ready_ns: Int64Array,
-        time_ns: Int64Array,
-        wait_ns: Int64Array,
-        *,
-        without: NDArray[np.intp],
-    ) -> NDArray[np.intp]:
+        self, ready_ns: Int64Array, time_ns: Int64Array, wait_ns: Int64Array, *, without: IndexArray
+    ) -> IndexArray:
         """The last-ended row on another stream that each wait can have waited for, else ABSENT.
 
         It ended just before `time_ns`, when something started, and after `ready_ns`, when that
@@ -124,7 +117,7 @@ class StreamProgress:
 
 
 def ready_after(
-    timeline: Timeline, ready_ns: Int64Array, row: NDArray[np.intp], source_end_ns: Int64Array
+    timeline: Timeline, ready_ns: Int64Array, row: IndexArray, source_end_ns: Int64Array
 ) -> Int64Array:
     """[m], when rows could have started, given the ends of what some of them waited for.
 
@@ -154,7 +147,7 @@ def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
     return ready_ns
 
 
-def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, NDArray[np.intp]]:
+def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, IndexArray]:
     # The first event record after each row's launch; and the rows after which one was, before the
     # next row of their stream was launched.
     start_ns = timeline.trace.start_ns
@@ -167,5 +160,5 @@ def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array,
     return next_record_ns, np.flatnonzero(next_record_ns < next_launch_ns)
 
 
-def _follows(timeline: Timeline) -> NDArray[np.intp]:
+def _follows(timeline: Timeline) -> IndexArray:
     return np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import field
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import is_peer_copy
 from tracelab.model.latencies import MAX_WAKE_UP_NS, MIN_DELAY_NS, UNEXPLAINED_NS
@@ -46,11 +45,11 @@ class StreamWaits(Arrays):
             the times, or neither.
     """
 
-    row: NDArray[np.intp]
-    source_row: NDArray[np.intp]
-    is_inferred: NDArray[np.bool_]
-    is_peer_copy: NDArray[np.bool_]
-    after_unresolved_wait: NDArray[np.bool_]
+    row: IndexArray
+    source_row: IndexArray
+    is_inferred: BoolArray
+    is_peer_copy: BoolArray
+    after_unresolved_wait: BoolArray
     exact_count: int
     inferred_count: int
     unresolved_count: int
@@ -112,7 +111,7 @@ def resolve_waits(
 
 def _sources(
     timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+) -> tuple[IndexArray, IndexArray, BoolArray]:
     # An inferred source that had not ended when the row started was not waited for.
     stream_index = timeline.stream_index
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
@@ -129,7 +128,7 @@ def _sources(
 
 def _delayed_by_peer_copies(
     timeline: Timeline, queues: StreamQueues, ready_ns: Int64Array
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+) -> tuple[IndexArray, IndexArray]:
     # Pairs of rows: a copy in a device's default stream delays what is launched after it in the
     # other device's default stream, without any wait. The file does not tell which streams those
     # are, so only an activity counts that nothing else explains: the first of its stream to be
@@ -278,11 +277,8 @@ def _direct_upstream(
 
 
 def _upstream_of_idle_streams(
-    trace: Trace,
-    progress: StreamProgress,
-    call_id: NDArray[np.intp],
-    reached_id: NDArray[np.intp],
-) -> NDArray[np.intp]:
+    trace: Trace, progress: StreamProgress, call_id: IndexArray, reached_id: IndexArray
+) -> IndexArray:
     # The rows that records on streams without any activity stand for. Kineto leaves out the rows of
     # such a stream's waits, so the file only tells that some stream waited, and when the record was
     # reached: late, if it waited for something.

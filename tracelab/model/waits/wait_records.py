@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.driver_api import (
     is_device_sync,
     is_event_record,
@@ -57,14 +57,14 @@ class WaitRecords(Arrays):
         is_unresolved: whether it is not known what that record stands for.
     """
 
-    wait_id: NDArray[np.intp]
+    wait_id: IndexArray
     correlation: Int64Array
-    reached_id: NDArray[np.intp]
-    call_id: NDArray[np.intp]
+    reached_id: IndexArray
+    call_id: IndexArray
     device_number: NDArray[np.int32]
     stream_number: Int64Array
-    is_inferred: NDArray[np.bool_]
-    is_unresolved: NDArray[np.bool_]
+    is_inferred: BoolArray
+    is_unresolved: BoolArray
 
     def recorded_before_ns(self, trace: Trace) -> Int64Array:
         """[w], by when what each wait waited for had been recorded on the host."""
@@ -96,15 +96,13 @@ def find_wait_records(trace: Trace) -> WaitRecords:
     )
 
 
-def _stream_waits(trace: Trace) -> NDArray[np.intp]:
+def _stream_waits(trace: Trace) -> IndexArray:
     sync_rows = trace.of_category(Category.SYNC)
     waits = sync_rows[match_names(trace, sync_rows, _STREAM_WAIT_ROW.__eq__)]
     return waits[np.argsort(trace.start_ns[waits], kind="stable")]
 
 
-def _record_correlation(
-    trace: Trace, wait_id: NDArray[np.intp], reached_id: NDArray[np.intp]
-) -> Int64Array:
+def _record_correlation(trace: Trace, wait_id: IndexArray, reached_id: IndexArray) -> Int64Array:
     # Kineto names no record of another device. There it is the last one before the wait of the
     # event that the row names; events are used again and again.
     correlation: Int64Array = trace.wait_correlation[wait_id].copy()
@@ -134,18 +132,18 @@ class StreamCalls(Arrays):
         position_of: [n + 1], where in these columns an event stands, else ABSENT.
     """
 
-    event_id: NDArray[np.intp]
-    is_sync: NDArray[np.bool_]
-    stream_index: NDArray[np.intp]
-    previous_launch: NDArray[np.intp]
-    position_of: NDArray[np.intp]
+    event_id: IndexArray
+    is_sync: BoolArray
+    stream_index: IndexArray
+    previous_launch: IndexArray
+    position_of: IndexArray
 
-    def launch_before(self, call_id: NDArray[np.intp]) -> NDArray[np.intp]:
+    def launch_before(self, call_id: IndexArray) -> IndexArray:
         """The position of the last launch of each call's thread before it, else ABSENT."""
         position = self.position_of[call_id]
         return np.where(position == ABSENT, ABSENT, self.previous_launch[position])
 
-    def stream_before(self, call_id: NDArray[np.intp]) -> NDArray[np.intp]:
+    def stream_before(self, call_id: IndexArray) -> IndexArray:
         """The stream that each call's thread gave work to last before it, else ABSENT."""
         launch = self.launch_before(call_id)
         return np.where(launch == ABSENT, ABSENT, self.stream_index[launch])
@@ -219,8 +217,8 @@ def infer_recording_streams(
 
 
 def _given_work_before(
-    timeline: Timeline, records: WaitRecords, waiting_index: NDArray[np.intp]
-) -> NDArray[np.intp]:
+    timeline: Timeline, records: WaitRecords, waiting_index: IndexArray
+) -> IndexArray:
     """The stream to which the recording thread gave work last, else ABSENT."""
     trace, calls = timeline.trace, order_stream_calls(timeline)
     previous, launch = calls.stream_before(records.call_id), calls.launch_before(records.call_id)
@@ -242,7 +240,7 @@ def _given_work_before(
     return np.where(counts, previous, ABSENT)
 
 
-def _find_by_event(event_number: Int64Array, stream_index: NDArray[np.intp]) -> NDArray[np.intp]:
+def _find_by_event(event_number: Int64Array, stream_index: IndexArray) -> IndexArray:
     """The only stream on which each event was recorded by what is known, else ABSENT."""
     streams_of: dict[int, set[int]] = defaultdict(set)
     for event, stream in zip(event_number.tolist(), stream_index.tolist(), strict=True):

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
 from tracelab.model.trace import (
@@ -213,7 +213,7 @@ class Columns:
             }
         )
 
-    def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
+    def _count_arrows(self, start_ns: Int64Array, has_arguments: BoolArray) -> int:
         """Count the arrows that end where no event begins; the profiler draws each to one."""
         # It also marks calls that launched nothing as ends, of no arrow.
         arrows = self._arrows.arrays()
@@ -360,8 +360,8 @@ class Columns:
         self,
         dense: Mapping[str, NDArray[Any]],
         sparse: Mapping[str, NDArray[Any]],
-        has_times: NDArray[np.bool_],
-    ) -> NDArray[np.bool_]:
+        has_times: BoolArray,
+    ) -> BoolArray:
         """[n], events without a fault; each other one is counted under its first fault."""
         duration_ns, category = dense["duration_ns"], dense["category"]
         lacks_lane = np.zeros(len(category), dtype=np.bool_)
@@ -420,12 +420,12 @@ class Columns:
             self._add_complete(complete, np.array(file_indices))
 
 
-def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> BoolArray:
     # `np.isin` would sort copies of both.
     if not len(ordered):
         return np.zeros(len(values), dtype=np.bool_)
     position = np.searchsorted(ordered[:-1], values)
-    are_among: NDArray[np.bool_] = ordered[position] == values
+    are_among: BoolArray = ordered[position] == values
     return are_among
 
 
@@ -442,7 +442,7 @@ def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
 
 def find_endless(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """The functions that outlast the one in which they began, ascending: [k]."""
     order = np.lexsort((-end_ns, start_ns, thread_index))
     left = order
@@ -453,9 +453,7 @@ def find_endless(
         left = np.delete(left, _keep_outermost(np.flatnonzero(outlasts), outlasts, around))
 
 
-def _keep_outermost(
-    index: NDArray[np.intp], outlasts: NDArray[np.bool_], around: NDArray[np.intp]
-) -> NDArray[np.intp]:
+def _keep_outermost(index: IndexArray, outlasts: BoolArray, around: IndexArray) -> IndexArray:
     """Select the functions that began in none that outlasts; others are judged without these."""
     is_inner, outer = np.zeros(len(index), dtype=np.bool_), around[index]
     open_ = np.arange(len(index))
@@ -468,7 +466,7 @@ def _keep_outermost(
 
 def _outlasting(
     start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
-) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+) -> tuple[BoolArray, IndexArray]:
     """The functions that outlast the one that ran when they began, and that one.
 
     In the order of threads, starts, longest first.
@@ -506,10 +504,10 @@ def _is_of_unknown_memory(name: str) -> bool:
     return not _KINDS_OF_MEMORY.issuperset((source, target))
 
 
-def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
+def _is_bounded(duration_ns: Int64Array) -> BoolArray:
     if duration_ns.sum(dtype=np.float64) < _MAX_TOTAL_DURATION_NS:
         return np.ones(len(duration_ns), dtype=np.bool_)
-    bounded: NDArray[np.bool_] = duration_ns <= _MAX_TOTAL_DURATION_NS // len(duration_ns)
+    bounded: BoolArray = duration_ns <= _MAX_TOTAL_DURATION_NS // len(duration_ns)
     return bounded
 
 

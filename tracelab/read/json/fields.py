@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.model.operator_flops import PRODUCTS
 from tracelab.model.trace import (
     ABSENT,
@@ -123,7 +123,7 @@ FURTHER: Mapping[str, type[list[Any]]] = MappingProxyType(
 )
 
 
-def is_one_of(*categories: Category) -> NDArray[np.bool_]:
+def is_one_of(*categories: Category) -> BoolArray:
     """Flags to be indexed by a column of categories."""
     return np.isin(np.arange(len(Category)), categories)
 
@@ -141,7 +141,7 @@ _NO_ARGUMENTS = Arguments()
 
 class _Field(NamedTuple):
     column: str
-    has_column: NDArray[np.bool_]  # bool[len(Category)]
+    has_column: BoolArray  # bool[len(Category)]
     in_arguments: bool  # else in the event itself
     key: str
 
@@ -291,7 +291,7 @@ class TableType(NamedTuple):
 
     type: type[Any]
     field: str
-    may_have: NDArray[np.bool_]
+    may_have: BoolArray
     operators: Collection[str]
     columns_of: Callable[[list[Any], Mapping[str, KeyTable]], dict[str, NDArray[Any]]]
     keys: Mapping[str, Callable[[Any], Hashable]]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.model.trace import ABSENT
 
 Number = int | float | str | None  # as files write numbers
@@ -50,7 +50,7 @@ def natural_numbers(values: list[Any]) -> Int64Array:
     return np.array([natural_number(value) for value in values], dtype=np.int64)
 
 
-def nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
+def nanoseconds(values: list[Number]) -> tuple[Int64Array, BoolArray]:
     """Microseconds, as numbers or text, in nanoseconds; no digit is lost.
 
     Returns ns, 0 where the value is not a time, and whether it is one. An InexactTimesError if a
