@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracelab.measures.peer_waits import peer_waits
+from tracelab.measures.collective_costs import peer_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT

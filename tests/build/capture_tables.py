@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.bundled_traces import FOLDER, files_of, report_of
 from tracelab.findings.finding import WARNING_SHARE
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.window_times import SteadyMetrics
 from tracelab.report.schema import Report
 
 # A defect and its fix: what is attributed, and how much shorter the steady step is.

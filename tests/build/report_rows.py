@@ -6,7 +6,7 @@ from tests.build.reports import report
 from tracelab.findings.finding import Finding, Savings, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.overlap import StreamTime
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.window_times import SteadyMetrics
 from tracelab.render.document import detailed
 from tracelab.render.section import Tone
 from tracelab.report.schema import (

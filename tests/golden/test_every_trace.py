@@ -26,8 +26,7 @@ from tracelab.findings.places import file_name, place_text
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import Cause, bubbles
-from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
-from tracelab.measures.serialized_streams import serialized_streams
+from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers, serialized_streams
 from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.graph import EdgeKind, window_graph
 from tracelab.model.kernel_kinds import Kind

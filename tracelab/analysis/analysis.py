@@ -43,7 +43,7 @@ from tracelab.simulate.host_clock import host_clock
 from tracelab.simulate.program import Edited
 from tracelab.simulate.sites import Sites
 
-_MAY_FAIL = tuple(measure for measure in MEASURES if measure is not window_times.MEASURE)
+_MAY_FAIL = tuple(measure for measure in MEASURES if measure is not window_times.WINDOWS)
 _FAILED = "The replay failed, which is a bug in tracelab."
 _FIRST_USE = (
     "The trace has no steps, and most of it is first use: loading, planning, compiling. Record "

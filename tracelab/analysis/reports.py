@@ -29,7 +29,7 @@ from tracelab.job.part import RankPart
 from tracelab.job.replay import MAX_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.steady import PROFILED
+from tracelab.measures.window_times import PROFILED
 from tracelab.model.losses import attempt, place_of
 from tracelab.read.sources import Inputs, find_inputs
 from tracelab.read.streams import Source

@@ -24,7 +24,7 @@ from tracelab.cli.view import view
 from tracelab.cli.whatif import whatif
 from tracelab.cli.workload import workload
 from tracelab.system.console import guarded_streams, tell
-from tracelab.system.signals import terminable
+from tracelab.system.processes import terminable
 
 COMMANDS = (
     *(analyze, merge, view, whatif, check, diff),

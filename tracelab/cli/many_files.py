@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source, watched
-from tracelab.system.processes import open_processes, processors
-from tracelab.system.signals import leave_signals_to_the_main_thread
+from tracelab.system.processes import leave_signals_to_the_main_thread, open_processes, processors
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

@@ -21,7 +21,7 @@ from tracelab.base.errors import (
     UnreadableInputError,
     UsageError,
 )
-from tracelab.system.crash import report_crash
+from tracelab.system.console import report_crash
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:

@@ -87,7 +87,7 @@ def run(
     from tracelab.record.hooks import MissingFunctionError, watch_annotation, watch_optimizer_step
     from tracelab.record.pytorch import lacks_gpu
     from tracelab.record.script import StepFunction, StopRun, run_program
-    from tracelab.system.signals import terminable
+    from tracelab.system.processes import terminable
 
     if whole and (step_on or stop_after):
         raise UsageError(

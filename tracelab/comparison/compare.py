@@ -58,7 +58,7 @@ from tracelab.comparison.recordings import (
 )
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.measures.steady import PROFILED
+from tracelab.measures.window_times import PROFILED
 from tracelab.measures.work import NameTimes, kernel_times
 from tracelab.model.trace import Category
 from tracelab.read.sources import Given as File, find_inputs, is_several

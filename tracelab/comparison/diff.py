@@ -11,7 +11,7 @@ from tracelab.base.printing import Shown
 from tracelab.base.safe_text import json_bytes
 from tracelab.findings.finding import Where
 from tracelab.measures.measure import constrained
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.measures.work import NameTimes
 from tracelab.report.schema import Report
 

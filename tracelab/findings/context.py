@@ -21,7 +21,7 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Cause, Selection, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.measured import Measured
-from tracelab.measures.serialized_streams import SerializedStreams
+from tracelab.measures.overlap_blockers import SerializedStreams
 from tracelab.measures.unprofiled_windows import (
     active_devices,
     profiler_overhead_ns,

@@ -9,7 +9,7 @@ from typing import Annotated
 from tracelab.base.arrays import Record
 from tracelab.base.printing import Shown
 from tracelab.measures.measure import constrained
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.model.program.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"

@@ -45,7 +45,7 @@ from tracelab.job.pipeline import Pipeline
 from tracelab.job.replay import Change, JobReplay, balanced, leveled, predict_job
 from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.window_times import SteadyMetrics
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edits import Edit
 from tracelab.simulate.predict import Prediction, describe, margin_of

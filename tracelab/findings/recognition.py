@@ -15,10 +15,10 @@ from tracelab.base.arrays import Arrays, read_only
 from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
 from tracelab.findings.remedy import FIRST_USE, Remedy
 from tracelab.measures.idle_causes import Bubbles
+from tracelab.model.blocking_calls import is_inside
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.nesting import Nesting
-from tracelab.model.profiler_calls import is_inside
 from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, ReadArguments, Trace

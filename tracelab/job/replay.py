@@ -23,7 +23,7 @@ from tracelab.job.matching import Basis
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, RankProgram
 from tracelab.measures.measure import summed
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT

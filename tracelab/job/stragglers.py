@@ -32,7 +32,7 @@ from tracelab.job.lateness import (
 from tracelab.job.matching import Basis
 from tracelab.job.operation_members import Members
 from tracelab.job.part import SITE_FIELDS, Work
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.window_times import SteadyMetrics
 from tracelab.model.program.call_sites import NO_CALL_SITE
 from tracelab.model.steady import spread_ns
 from tracelab.model.steps import MIN_STEPS

@@ -29,12 +29,11 @@ from tracelab.base.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
 from tracelab.measures.measure import Measure, constrained, summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.host import Host
+from tracelab.model.host import Host, HostStalls, host_stalls, waits_for
 from tracelab.model.lookup import expand_ranges, groups_of, reach_in_group, rows_of
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines

@@ -16,10 +16,10 @@ from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_causes import Bubbles, bubbles
 from tracelab.measures.idle_culprits import IdleCulprits, idle_culprits
-from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
+from tracelab.measures.overlap_blockers import SerializedStreams, serialized_streams
 from tracelab.measures.unprofiled_windows import StartUp, start_up
 from tracelab.model.collectives import Collectives, collectives
-from tracelab.model.cuda_graphs.origins import Origins, origins
+from tracelab.model.cuda_graphs import Origins, origins
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
 from tracelab.model.losses import DAMAGE, LossName, count_losses
@@ -29,7 +29,7 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.read.cache import load_trace
-from tracelab.read.platforms import READ_PLATFORMS
+from tracelab.read.json.metadata import READ_PLATFORMS
 from tracelab.read.reader import read_arguments, read_trace_in_chunks
 from tracelab.read.streams import Source
 

@@ -10,9 +10,7 @@ from tracelab.measures import (
     idle_culprits,
     memory,
     overlap,
-    served_steps,
     starts,
-    steady,
     window_times,
     work,
 )
@@ -20,7 +18,7 @@ from tracelab.measures.measure import Measure
 
 MEASURES = Registry[Measure](
     (
-        window_times.MEASURE,
+        window_times.WINDOWS,
         overlap.MEASURE,
         blocking_calls.MEASURE,
         idle_culprits.MEASURE,
@@ -28,8 +26,8 @@ MEASURES = Registry[Measure](
         critical_path.MEASURE,
         starts.MEASURE,
         starts.TYPICAL,
-        steady.MEASURE,
-        served_steps.MEASURE,
+        window_times.STEADY,
+        window_times.SERVED_STEPS,
         memory.MEASURE,
         work.KERNELS,
         work.OPERATORS,

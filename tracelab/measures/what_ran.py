@@ -30,7 +30,7 @@ from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import summed
 from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.arithmetic import Products, products
-from tracelab.model.cuda_graphs.origins import Basis, Origins
+from tracelab.model.cuda_graphs import Basis, Origins
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting
 from tracelab.model.phases import Phase, Phases

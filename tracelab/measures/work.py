@@ -29,7 +29,7 @@ from tracelab.measures.what_ran import (
     LineName,
     WhatRan,
 )
-from tracelab.model.cuda_graphs.origins import Basis
+from tracelab.model.cuda_graphs import Basis
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised, work_of
 from tracelab.model.lookup import groups_of
@@ -307,7 +307,7 @@ class WorkMetrics(Rates):
         replayed_ns: of `gpu_ns`, the time of nodes of CUDA graphs that were captured in it. Their
             launches count where the graph is replayed.
         replay_basis: how that is known, "annotation" or "capture" (see
-            `tracelab.model.cuda_graphs.origins.Basis`); of several the least sure one. None
+            `tracelab.model.cuda_graphs.Basis`); of several the least sure one. None
             without any.
     """
 

@@ -11,7 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, Intervals, measure, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    contains,
+    measure,
+    union,
+)
+from tracelab.base.options import PROFILER_STEP
 from tracelab.model.driver_api import (
     is_allocation,
     is_asynchronous_copy,
@@ -20,13 +29,13 @@ from tracelab.model.driver_api import (
     is_stream_sync,
     is_synchronous_copy,
 )
+from tracelab.model.frames import is_profiler_frame
 from tracelab.model.kernel_kinds import copies_pageable_memory
-from tracelab.model.latencies import MAX_CALL_NS
-from tracelab.model.lookup import expand_ranges, groups_of, match_names
+from tracelab.model.latencies import MAX_CALL_NS, MAX_STEP_CALL_NS
+from tracelab.model.lookup import expand_ranges, groups_of, match_names, unions
 from tracelab.model.nesting import is_nested
-from tracelab.model.profiler_calls import is_inside
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 
 class Blocking(IntEnum):
@@ -201,3 +210,48 @@ def _mostly_covered(
         inside = measure(union(start_ns[of_call], end_ns[of_call]))
         covered[of_call] = 2 * inside >= trace.duration_ns[event_id]
     return covered
+
+
+def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
+    """Per thread that was in the profiler (index into `Trace.threads`) when.
+
+    The slow reference model is ``tests/reference/ticks.py``.
+    """
+    frames = trace.of_category(Category.PYTHON)
+    of_profiler = frames[match_names(trace, frames, is_profiler_frame)]
+    return _between_steps(trace, np.unique(trace.thread_index[frames])) | unions(
+        trace.thread_index[of_profiler], trace.start_ns[of_profiler], trace.end_ns[of_profiler]
+    )
+
+
+def is_inside(trace: Trace, events: IndexArray, calls: Mapping[int, Intervals]) -> BoolArray:
+    """[k], which events begin while their thread is in one of these calls."""
+    inside = np.zeros(len(events), dtype=np.bool_)
+    for thread, of_thread in calls.items():
+        indices = np.flatnonzero(trace.thread_index[events] == thread)
+        inside[indices] = contains(of_thread, trace.start_ns[events[indices]])
+    return inside
+
+
+def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Intervals]:
+    # Per thread without Python's stacks: the time between two steps, where nothing else begins.
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.ANNOTATION)
+    events = events[~np.isin(trace.thread_index[events], has_stacks)]
+    is_step = match_names(trace, events, re.compile(PROFILER_STEP).search)
+    threads = np.unique(trace.thread_index[events[is_step]]).tolist()
+    return {
+        thread: _empty_gaps(trace, events[is_step & of_thread], events[~is_step & of_thread])
+        for thread in threads
+        for of_thread in [trace.thread_index[events] == thread]
+    }
+
+
+def _empty_gaps(trace: Trace, steps: IndexArray, others: IndexArray) -> Intervals:
+    start_ns = np.sort(trace.start_ns[steps])
+    end_ns = np.maximum.accumulate(trace.end_ns[steps][np.argsort(trace.start_ns[steps])])
+    gap_start_ns, gap_end_ns = end_ns[:-1], start_ns[1:]
+    other_ns = np.sort(trace.start_ns[others])
+    is_empty = np.searchsorted(other_ns, gap_start_ns) >= np.searchsorted(other_ns, gap_end_ns)
+    is_call = is_empty & (gap_end_ns > gap_start_ns)
+    is_call &= gap_end_ns - gap_start_ns <= MAX_STEP_CALL_NS
+    return union(gap_start_ns[is_call], gap_end_ns[is_call])

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracelab.base.intervals import IntArray
 from tracelab.base.names import short_kernel_name, threads_of
-from tracelab.model.cuda_graphs.origins import Origins
+from tracelab.model.cuda_graphs import Origins
 from tracelab.model.frames import called_name, parse_frame
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.program.source_lines import SourceLines

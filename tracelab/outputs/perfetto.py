@@ -23,8 +23,7 @@ from tracelab.base.safe_text import json_bytes
 from tracelab.model.timeline import Timeline
 from tracelab.outputs.output import Output, Request, Written
 from tracelab.outputs.scene_of_job import marks_of
-from tracelab.read.event_array import EventArray, Selection, locate_events, selected_events
-from tracelab.read.reader import EVENTS
+from tracelab.read.reader import EVENTS, EventArray, Selection, locate_events, selected_events
 from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
 from tracelab.render.perfetto import event_lines
 from tracelab.render.scene import Scene, Span

@@ -16,10 +16,10 @@ from tracelab.analysis.analysis import Analysis
 from tracelab.base.arrays import ABSENT
 from tracelab.base.intervals import Int64Array, clip, contains, stacked, union
 from tracelab.measures.critical_path import PathKind
-from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.measure import summed
 from tracelab.measures.memory import find_retries
+from tracelab.measures.overlap import GraphStreams, graph_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.arithmetic import products

@@ -26,8 +26,7 @@ from tracelab.record.collector import CollectorSetting
 from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
 from tracelab.report.schema import Report
-from tracelab.system.console import output_in_color, output_width, tell, write_result
-from tracelab.system.crash import report_crash
+from tracelab.system.console import output_in_color, output_width, report_crash, tell, write_result
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracelab.read.streams import Source, ends_as_json, open_source
 from tracelab.system.files import hidden_path
-from tracelab.system.signals import uninterrupted
+from tracelab.system.processes import uninterrupted
 
 if TYPE_CHECKING:
     import torch

@@ -37,7 +37,7 @@ from tracelab.record.hooks import watch_session
 from tracelab.record.program_source import describe_source
 from tracelab.record.pytorch import rank_of_process, require_pytorch
 from tracelab.system.files import make_folder_of, require_output
-from tracelab.system.signals import uninterrupted
+from tracelab.system.processes import uninterrupted
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,7 @@ from pathlib import Path
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError, reason_of
 from tracelab.record.hooks import around, watch_function
-from tracelab.system.signals import SIGNALLED
+from tracelab.system.processes import SIGNALLED
 
 _INTERRUPTED = SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"

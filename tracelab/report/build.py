@@ -21,7 +21,7 @@ from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.job.merge import Job, merge
 from tracelab.job.part import RankPart
 from tracelab.job.replay import JobReplay
-from tracelab.measures.graph_streams import compared_streams, graph_streams
+from tracelab.measures.overlap import compared_streams, graph_streams
 from tracelab.measures.work import unrecognised_kernels
 from tracelab.model.arithmetic import peak_of
 from tracelab.model.graph import Graph

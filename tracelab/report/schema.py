@@ -44,9 +44,7 @@ from tracelab.measures.idle_culprits import CulpritMetrics as CulpritMetrics
 from tracelab.measures.measure import Figure as Figure, constrained as constrained
 from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
 from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
-from tracelab.measures.served_steps import ServedSteps as ServedSteps
 from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
-from tracelab.measures.steady import PROFILED, UNPROFILED as UNPROFILED, SteadyMetrics
 from tracelab.measures.table import (
     JOINT as JOINT,
     Table as Table,
@@ -55,7 +53,14 @@ from tracelab.measures.table import (
     flatten as flatten,
 )
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS as OUTSIDE_FUNCTIONS
-from tracelab.measures.window_times import DeviceMetrics as DeviceMetrics, WindowMetrics
+from tracelab.measures.window_times import (
+    PROFILED,
+    UNPROFILED as UNPROFILED,
+    DeviceMetrics as DeviceMetrics,
+    ServedSteps as ServedSteps,
+    SteadyMetrics,
+    WindowMetrics,
+)
 from tracelab.measures.work import (
     RATES as RATES,
     KernelMetrics as KernelMetrics,

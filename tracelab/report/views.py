@@ -13,8 +13,7 @@ from typing import Any
 from tracelab.base.arrays import Record
 from tracelab.findings.finding import Finding, Savings, is_worth_showing
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.steady import SteadyMetrics
-from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
+from tracelab.measures.window_times import DeviceMetrics, SteadyMetrics, WindowMetrics
 from tracelab.model.losses import LOSSES, Loss, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.base.arrays import Record
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

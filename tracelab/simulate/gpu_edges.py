@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
 from tracelab.model.constraints import Constraint
-from tracelab.model.cuda_graphs.graph_replays import replayed
+from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.latencies import (
     MIN_DELAY_NS,

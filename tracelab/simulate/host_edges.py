@@ -9,7 +9,7 @@ from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Constraint
-from tracelab.model.cuda_graphs.graph_replays import replayed
+from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind

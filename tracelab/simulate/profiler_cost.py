@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
 from tracelab.measures.measure import summed
+from tracelab.model.blocking_calls import is_inside
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
-from tracelab.model.profiler_calls import is_inside
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import (
     NEVER,

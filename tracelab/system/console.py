@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.safe_text import clean, escape_commands, hide_secrets
+from tracelab.base.version import __version__
 
 _PIPE_WIDTH = 100
 
@@ -154,3 +155,32 @@ def _guarded(stream: TextIO | None, descriptor: int) -> tuple[TextIO, _Guard | N
 def _cannot_write(error: OSError) -> OutputError:
     reason = "it is closed" if error.errno == errno.EBADF else reason_of(error)
     return OutputError(f"cannot write the result to stdout: {reason}")
+
+
+def report_crash(error: Exception) -> str:
+    """Save the details of an unexpected error; returns the sentence that says where they are."""
+    import tempfile  # only where it is needed: it takes a while to import
+
+    what = f"{type(error).__name__}: {error}"
+    sentence = f"this is a bug in tracelab, not in your input: {what}. Please report it as an issue"
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="tracelab-error-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(_details(error))
+    except OSError:
+        print(escape_commands(_details(error)), file=sys.stderr)
+        return f"{sentence}, with the details above"
+    return (
+        f"{sentence}, with the details in {path} (they may quote your files: "
+        "review them before you send them)"
+    )
+
+
+def _details(error: Exception) -> str:
+    import platform
+    import traceback
+
+    return hide_secrets(
+        f"tracelab {__version__}, Python {sys.version}\n{platform.platform()}\n"
+        f"{sys.argv}\n\n{''.join(traceback.format_exception(error))}"
+    )

@@ -10,7 +10,7 @@ from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.comparison.budget_check import check
 from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, parse_budgets, parse_toml
 from tracelab.findings.finding import Finding, Where
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.window_times import SteadyMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.render.budgets import render_budgets
 from tracelab.report.schema import (

@@ -4,7 +4,7 @@ import pytest
 
 from tests.figures import figures
 from tracelab.comparison.compare import prediction_diffs
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.render.sections.diff import predictions
 from tracelab.render.sections.diff_words import predicted
 from tracelab.report.schema import WhatIf

@@ -11,7 +11,7 @@ from tracelab.findings.job_findings import predict_in_job, price_in_job
 from tracelab.findings.places import TOGETHER
 from tracelab.job.operation_members import find_members
 from tracelab.job.replay import replay_job
-from tracelab.measures.steady import PROFILED
+from tracelab.measures.window_times import PROFILED
 from tracelab.simulate.baseline import StepBasis
 from tracelab.simulate.program import Edited, NodeKind, Via, replace_cost, replace_latency
 

@@ -19,7 +19,7 @@ from tracelab.job.replay import (
     predict_job,
     replay_job,
 )
-from tracelab.measures.steady import PROFILED
+from tracelab.measures.window_times import PROFILED
 from tracelab.model.program.call_sites import NO_CALL_SITE
 
 STEPS = 5

@@ -22,12 +22,14 @@ from tracelab import analyze
 from tracelab.base.intervals import measure
 from tracelab.base.options import Options
 from tracelab.measures import overlap
-from tracelab.measures.graph_streams import (
+from tracelab.measures.overlap import (
     MAX_COMPARED_STREAMS,
     MIN_STREAMS,
+    GraphStreamsTime,
+    device_times,
     graph_streams,
+    overlaps,
 )
-from tracelab.measures.overlap import GraphStreamsTime, device_times, overlaps
 from tracelab.model.timeline import build_timeline
 from tracelab.render.first_screen import first_screen
 

@@ -16,7 +16,7 @@ from tests.build.rows import (
     operator,
 )
 from tests.reference.ticks import TICK, scaled
-from tracelab.measures.host_stalls import host_stalls, unrecorded_waits, waits_for
+from tracelab.model.host import host_stalls, unrecorded_waits, waits_for
 
 
 def observed(*rows):

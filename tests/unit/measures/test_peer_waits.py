@@ -9,8 +9,8 @@ from hypothesis import given, strategies as st
 from tests.build.rows import US, comm, communicates, graph, kernel, launch, step, timeline
 from tests.examples import examples
 from tests.reference.peer_waits import Collective, waits
+from tracelab.measures.collective_costs import peer_waits
 from tracelab.measures.exposed import exposed
-from tracelab.measures.peer_waits import peer_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 

@@ -12,13 +12,13 @@ from tests.reference.ticks import scaled
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
-from tracelab.measures.host_stalls import host_stalls
 from tracelab.measures.idle_causes import bubbles, device_gaps
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.overlap_blockers import serialized_streams
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.serialized_streams import serialized_streams
 from tracelab.measures.unprofiled_windows import active_devices, profiler_overhead_ns, start_up
+from tracelab.model.host import host_stalls
 
 
 def test_every_measure_has_its_own_key():

@@ -7,8 +7,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import call, graph, kernel
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled, wait, work
-from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.measures.serialized_streams import serialized_streams
+from tracelab.measures.overlap_blockers import OverlapBlocker, serialized_streams
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 

@@ -1,7 +1,7 @@
 """Steps that serve requests, by phase and number of requests."""
 
 from tests.build.rows import annotation, graph, kernel, launch
-from tracelab.measures.served_steps import ServedSteps, served_steps
+from tracelab.measures.window_times import ServedSteps, served_steps
 
 
 def step(name, start, end, work, key, device=0):

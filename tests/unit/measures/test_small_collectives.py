@@ -16,7 +16,7 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.small_collectives import Launched, saved
-from tracelab.measures.small_collectives import small_collectives
+from tracelab.measures.collective_costs import small_collectives
 from tracelab.model.trace import ABSENT
 
 KB, MB = 1_000, 1_000_000

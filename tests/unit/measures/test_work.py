@@ -41,7 +41,7 @@ from tracelab.measures.work import (
     phases,
     unrecognised_kernels,
 )
-from tracelab.model.cuda_graphs.origins import origins
+from tracelab.model.cuda_graphs import origins
 from tracelab.model.phases import Phases
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT, Category

@@ -17,8 +17,7 @@ from tests.bundled_traces import FOLDER
 from tests.examples import examples
 from tracelab.base.errors import OutputError, UnreadableInputError
 from tracelab.outputs.perfetto import splice
-from tracelab.read.event_array import locate_events
-from tracelab.read.reader import read_trace
+from tracelab.read.reader import locate_events, read_trace
 from tracelab.read.streams import Source
 
 NASTY = ["]}", "}, {", ']},"x":[', '"traceEvents": [', "\\", '"', "é𝄞", "nan", "{", "["]

@@ -9,7 +9,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.bundled_traces import PATHS
 from tracelab.base.errors import UnreadableInputError
-from tracelab.read.event_array import EventArray, Head, Selection, locate_events
+from tracelab.read.reader import EventArray, Head, Selection, locate_events
 from tracelab.read.streams import Source, open_source
 
 

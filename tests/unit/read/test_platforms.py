@@ -12,7 +12,7 @@ from tracelab import analyze
 from tracelab.base.errors import UnreadableInputError
 from tracelab.model.trace import Category
 from tracelab.read import cache
-from tracelab.read.platforms import PLATFORMS, READ_PLATFORMS, platform_of
+from tracelab.read.json.metadata import PLATFORMS, READ_PLATFORMS, platform_of
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 

@@ -7,7 +7,7 @@ import pytest
 from tracelab.base.errors import UsageError
 from tracelab.record.hooks import MissingFunctionError
 from tracelab.record.script import StepFunction, run_program
-from tracelab.system.signals import terminable
+from tracelab.system.processes import terminable
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
-from tracelab.model.cuda_graphs.origins import Basis
+from tracelab.model.cuda_graphs import Basis
 from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.losses import LOSSES

@@ -9,7 +9,7 @@ from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, record
 from tests.build.rows import US
 from tests.figures import figures
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.simulate import baseline as baseline_module
 from tracelab.simulate.baseline import Bounds, StepBasis, find_baseline, find_basis, gpu_chain
 from tracelab.simulate.program import NodeKind

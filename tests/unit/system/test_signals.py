@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tracelab.system.signals import (
+from tracelab.system.processes import (
     leave_signals_to_the_main_thread,
     terminable,
     uninterrupted,

@@ -22,7 +22,7 @@ from tracelab.findings.candidates import grouped
 from tracelab.findings.remedy import Instead
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
-from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
+from tracelab.model.cuda_graphs import mostly_replays, replayed
 from tracelab.model.frames import is_tensor_operator
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.lookup import groups_of, rows_of

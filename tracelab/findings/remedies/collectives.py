@@ -18,13 +18,13 @@ from tracelab.findings.remedies.recognizers import (
     outermost,
     recurs_in_most_steps,
 )
-from tracelab.measures.exposed import exposed
-from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.measures.small_collectives import (
+from tracelab.measures.collective_costs import (
     backward_passes,
     launched_for_gradients,
     small_collectives,
 )
+from tracelab.measures.exposed import exposed
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

@@ -24,7 +24,7 @@ from tracelab.model.arithmetic import (
     is_layout_change,
     multiplies_in_half,
 )
-from tracelab.model.cuda_graphs.graph_replays import replayed
+from tracelab.model.cuda_graphs import replayed
 from tracelab.model.frames import (
     is_engine_operator,
     is_module_call,

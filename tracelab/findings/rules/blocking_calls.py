@@ -36,7 +36,7 @@ from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Case, load_rule
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.cuda_graphs.graph_replays import mostly_replays
+from tracelab.model.cuda_graphs import mostly_replays
 from tracelab.model.driver_api import is_free
 from tracelab.model.lookup import groups_of
 from tracelab.model.program.call_sites import CallSite

@@ -22,11 +22,10 @@ from tracelab.findings.candidates import (
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Case, Rule, load_rule
+from tracelab.measures.collective_costs import PeerWaits, peer_waits, small_collectives
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, needed_at_once, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.measures.peer_waits import PeerWaits, peer_waits
-from tracelab.measures.small_collectives import small_collectives
 from tracelab.model.collectives import Operation, operation_of
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names

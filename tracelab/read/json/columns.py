@@ -40,9 +40,14 @@ from tracelab.read.json.fields import (
     row_column,
     sparse_columns,
 )
-from tracelab.read.json.metadata import name_cells, read_file_info, used_devices
+from tracelab.read.json.metadata import (
+    Platform,
+    name_cells,
+    platform_of,
+    read_file_info,
+    used_devices,
+)
 from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
-from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 
 _CATEGORIES = {word: Category[name] for name, words in WORDS.categories.items() for word in words}

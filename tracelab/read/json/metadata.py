@@ -6,12 +6,15 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import Record
 from tracelab.base.file_names import is_share
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping
@@ -171,3 +174,32 @@ def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
 def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int | None:
     steps = recorder.get("unprofiled_block_steps", "")
     return int(steps) if re.fullmatch(r"[1-9][0-9]{0,8}", steps) else None
+
+
+class Platform(Record):
+    """A sort of device, or a profiler, and what is in no other file: see ``platforms.toml``."""
+
+    name: str
+    categories: frozenset[str] = frozenset()
+    processes: str = ""
+    is_read: bool = False
+    not_kernels: tuple[tuple[str, str], ...] = ()
+
+
+# The first whose signs are in a file counts.
+PLATFORMS = msgspec.toml.decode(
+    Path(__file__).with_name("platforms.toml").read_bytes(), type=dict[str, tuple[Platform, ...]]
+)["platform"]
+
+READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_read)
+
+
+def platform_of(categories: Iterable[str], processes: Collection[str]) -> Platform | None:
+    """The platform of a file, by its categories (in small letters) and its processes."""
+    found = frozenset(categories)
+    for platform in PLATFORMS:
+        if platform.categories & found:
+            return platform
+        if platform.processes and any(re.fullmatch(platform.processes, x) for x in processes):
+            return platform
+    return None

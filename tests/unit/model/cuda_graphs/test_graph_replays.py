@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.rows import kernel, launch, timeline
-from tracelab.model.cuda_graphs.graph_replays import mostly_replays, replayed
+from tracelab.model.cuda_graphs import mostly_replays, replayed
 
 GRAPH = launch(0, 5, 1, name="cudaGraphLaunch")
 NODES = [kernel(10, 12, correlation=1), kernel(12, 14, correlation=1)]

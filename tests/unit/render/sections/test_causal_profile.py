@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from tests.figures import figures
 from tracelab.findings.finding import Savings
-from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.render.sections.findings import causal_section
 from tracelab.simulate.causal_profile import CausalMetrics
 

@@ -3,7 +3,7 @@
 from tests.figures import figures
 from tracelab.findings.fixes import NO_EDIT
 from tracelab.findings.places import TOGETHER
-from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.render.sections.findings import picture_titles, prediction_sections
 from tracelab.render.text.report import render_result
 from tracelab.report.schema import WhatIf
