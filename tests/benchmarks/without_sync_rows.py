@@ -16,7 +16,7 @@ import numpy as np
 
 from tests.benchmarks.inferred_waits import TRACES, captures, without_records, without_streams
 from tests.bundled_traces import shared
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import EdgeKind, Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline

@@ -27,7 +27,7 @@ from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_causes import Cause, bubbles
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers, serialized_streams
-from tracelab.model.constraints import Constraint, Reason
+from tracelab.model.binding import Constraint, Reason
 from tracelab.model.graph import EdgeKind, window_graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT

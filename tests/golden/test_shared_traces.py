@@ -26,7 +26,7 @@ from tracelab.base.options import Options
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.steady import BACKLOG
+from tracelab.model.timeline import BACKLOG
 from tracelab.model.trace import HOST_CALLS
 from tracelab.report.schema import DeviceMetrics
 

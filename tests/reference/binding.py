@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
+from tracelab.model.binding import Constraint, Reason
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.graph import EdgeKind, Graph, pure_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.build.flat import flat
 from tracelab.measures.idle_causes import Bubbles, Cause
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT

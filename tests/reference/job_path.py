@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelab.measures.critical_path import PathKind
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.recorded import record_program

@@ -25,8 +25,8 @@ from tests.build.rows import (
     sync_row,
 )
 from tracelab.measures.idle_causes import Cause
+from tracelab.model.binding import Reason
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import Reason
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 

@@ -13,8 +13,8 @@ from tests.build.rows import WATCHDOG, Row
 from tests.reference.ticks import INPUT
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category

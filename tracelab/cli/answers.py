@@ -27,7 +27,7 @@ from tracelab.analysis.reports import (
 )
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
-from tracelab.base.file_names import is_within
+from tracelab.base.names import is_within
 from tracelab.base.options import Options, several
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Side

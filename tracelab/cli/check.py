@@ -106,7 +106,7 @@ def check(
 
     Budgets apply to the steady steps, or to the whole trace if no step is steady.
     """
-    from tracelab.base.file_names import is_share
+    from tracelab.base.names import is_share
     from tracelab.comparison.budget_check import check as hold_to
     from tracelab.comparison.budgets import parse_budgets, require_checkable
     from tracelab.read.remote import is_url

@@ -12,7 +12,7 @@ from statistics import median
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UnreadableInputError, UsageError
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.base.safe_text import counted
 from tracelab.comparison.budgets import BudgetResult, Budgets, require_checkable
 from tracelab.comparison.recordings import interquartile

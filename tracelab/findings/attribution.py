@@ -34,8 +34,8 @@ from tracelab.findings.finding import (
 from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Rule
-from tracelab.model.steady import spread_ns
 from tracelab.model.steps import MIN_STEPS
+from tracelab.model.timeline import spread_ns
 from tracelab.simulate.sites import REMEDY
 
 _NOTHING = union([], [])

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import PurePosixPath, PureWindowsPath
 
-from tracelab.base.file_names import shortest_ends
-from tracelab.base.names import threads_of
+from tracelab.base.names import shortest_ends, threads_of
 from tracelab.findings.finding import Finding, Where
 from tracelab.job.part import SITE_FIELDS
 from tracelab.job.path import PathSegment

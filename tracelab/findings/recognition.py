@@ -18,7 +18,7 @@ from tracelab.measures.idle_causes import Bubbles
 from tracelab.model.blocking_calls import is_inside
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting
 from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, ReadArguments, Trace

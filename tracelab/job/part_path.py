@@ -13,7 +13,7 @@ from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import Int64Array
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.idle_culprits import busy_with, outermost_around
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import expand_ranges

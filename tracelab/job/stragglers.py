@@ -34,8 +34,8 @@ from tracelab.job.operation_members import Members
 from tracelab.job.part import SITE_FIELDS, Work
 from tracelab.measures.window_times import SteadyMetrics
 from tracelab.model.program.call_sites import NO_CALL_SITE
-from tracelab.model.steady import spread_ns
 from tracelab.model.steps import MIN_STEPS
+from tracelab.model.timeline import spread_ns
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. Ranks of bundled jobs that do the same cost each other up to 2.7 %.

@@ -16,8 +16,7 @@ from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.measures.exposed import Exposed
 from tracelab.model.collectives import Collectives, Operation, collectives
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 

@@ -24,7 +24,7 @@ from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.measures.blocking_calls import rows_awaited_by_calls
 from tracelab.measures.measure import Measure, keyed_by, summed
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host, is_recorded, unrecorded_waits
 from tracelab.model.lookup import last_in_group

@@ -16,7 +16,7 @@ from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import lower_median
 from tracelab.model.lookup import groups_of, rows_of

@@ -26,7 +26,7 @@ from tracelab.base.intervals import (
     subtract,
     union,
 )
-from tracelab.model.constraints import REASONS, Reason
+from tracelab.model.binding import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED, Host

@@ -21,7 +21,7 @@ from tracelab.base.intervals import (
 )
 from tracelab.measures.overlap import compared_streams
 from tracelab.model.activities import Stream
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.host import host_stalls, waits_for
 from tracelab.model.kernel_kinds import Kind

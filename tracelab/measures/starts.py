@@ -10,7 +10,7 @@ import numpy as np
 from tracelab.base.arrays import Record
 from tracelab.base.intervals import measure_within, union
 from tracelab.measures.measure import Measure, constrained, keyed_by
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since

@@ -32,7 +32,7 @@ from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.arithmetic import Products, products
 from tracelab.model.cuda_graphs import Basis, Origins
 from tracelab.model.graph import Graph
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.program.call_sites import CallSite, call_sites, program_calls, waiting_threads
 from tracelab.model.program.module_paths import ModuleName, ModulePaths

@@ -19,11 +19,11 @@ from tracelab.measures.measure import Measure, constrained, keyed_by, per_step, 
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
 from tracelab.measures.unprofiled_windows import StartUp, unprofiled_ns
 from tracelab.measures.what_ran import WhatRan
-from tracelab.model.constraints import REASONS
+from tracelab.model.binding import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.steady import LeftOut
 from tracelab.model.steps import Window, bounds_of, find_steps, known_steps
+from tracelab.model.timeline import LeftOut
 
 
 class DeviceMetrics(Record):

@@ -20,8 +20,7 @@ from tracelab.base.intervals import (
 )
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import match_names, range_of
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, match_names, range_of
 from tracelab.model.steps import Step, UnusedSteps, Window
 from tracelab.model.trace import ABSENT, Category, Trace
 

@@ -32,8 +32,7 @@ from tracelab.model.driver_api import (
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.kernel_kinds import copies_pageable_memory
 from tracelab.model.latencies import MAX_CALL_NS, MAX_STEP_CALL_NS
-from tracelab.model.lookup import expand_ranges, groups_of, match_names, unions
-from tracelab.model.nesting import is_nested
+from tracelab.model.lookup import expand_ranges, groups_of, is_nested, match_names, unions
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 

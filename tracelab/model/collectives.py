@@ -20,8 +20,7 @@ from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.base.names import qualified_name
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, map_names, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, groups_of, map_names, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, GroupText, Trace
 

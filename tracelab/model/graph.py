@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
-from tracelab.model.binding import Binding, bind
+from tracelab.model.binding import Awaited, Binding, Constraint, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
-from tracelab.model.constraints import Awaited, Constraint
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MAX_WAKE_UP_NS

@@ -44,8 +44,7 @@ from tracelab.model.frames import (
     is_thread_wait,
 )
 from tracelab.model.latencies import MAX_SILENCE_NS
-from tracelab.model.lookup import counts_inside, groups_of, match_names, unions
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names, unions
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 

@@ -18,8 +18,7 @@ from tracelab.base.intervals import Int64Array, IntArray, Intervals, contains, j
 from tracelab.base.names import name_test
 from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
-from tracelab.model.lookup import groups_of, map_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, groups_of, map_names
 from tracelab.model.program.call_sites import waiting_threads
 from tracelab.model.trace import ABSENT, Category, Trace
 

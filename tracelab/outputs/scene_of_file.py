@@ -23,11 +23,10 @@ from tracelab.measures.overlap import GraphStreams, graph_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.what_ran import ProgramLines
 from tracelab.model.arithmetic import products
+from tracelab.model.binding import REASONS, Constraint, Reason
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import REASONS, Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import map_names, rows_of
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, map_names, rows_of
 from tracelab.model.phases import Phase, Phases, phase_of_annotation
 from tracelab.model.program.module_paths import module_calls
 from tracelab.model.steps import Step

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.analysis.reports import FileResult
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.base.safe_text import visible
 from tracelab.findings.finding import Finding, call_site_of
 from tracelab.findings.rules import waiting_ranks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.outputs.page import complete_parts, part_of_page
 from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, write_with_tracks
 from tracelab.outputs.scene_of_file import scene_of_file

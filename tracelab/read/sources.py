@@ -29,7 +29,7 @@ from typing import IO, Any, TypeGuard
 import orjson
 
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.base.file_names import rank_in
+from tracelab.base.names import rank_in
 from tracelab.base.safe_text import brief
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping

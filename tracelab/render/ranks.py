@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tracelab.base.arrays import Record
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.base.safe_text import clean, counted
 from tracelab.findings.rules import waiting_ranks
 from tracelab.render.text.savings import percent

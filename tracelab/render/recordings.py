@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracelab.base.arrays import Record
-from tracelab.base.file_names import remove_rank, short_names
+from tracelab.base.names import remove_rank, short_names
 from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO
 from tracelab.findings.places import place_text

@@ -8,7 +8,7 @@ from importlib.resources import files
 from types import MappingProxyType
 
 from tracelab.base.arrays import Record
-from tracelab.model.constraints import REASONS
+from tracelab.model.binding import REASONS
 from tracelab.model.losses import LOSSES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from tracelab.base.file_names import rank_in_path, remove_rank, short_names
+from tracelab.base.names import rank_in_path, remove_rank, short_names
 from tracelab.base.safe_text import counted
 from tracelab.report.schema import STATED, JobDecision, TraceInfo
 

@@ -33,7 +33,7 @@ _TABLES = TypedDict(  # type: ignore[misc]
     "_TABLES",
     {
         measure.key: tuple[measure.row, ...]  # type: ignore[name-defined]
-        if measure is window_times.MEASURE
+        if measure is window_times.WINDOWS
         else NotRequired[tuple[measure.row, ...]]  # type: ignore[name-defined]
         for measure in MEASURES
     },

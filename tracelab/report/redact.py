@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.findings.finding import Where
 from tracelab.findings.remedies import REMEDIES
 from tracelab.report.schema import JobDecision, Provenance, Report, Table

@@ -19,8 +19,7 @@ from tracelab.base.intervals import Int64Array
 from tracelab.measures.measure import OTHERS, constrained, ranked
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.measures.work import OUTSIDE_OPERATORS
-from tracelab.model.lookup import expand_ranges, groups_of
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, expand_ranges, groups_of
 from tracelab.model.program.call_sites import CallSite, call_sites
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.baseline import Baseline, gpu_chain

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import Int64Array
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.latencies import (

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import Int64Array
+from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
-from tracelab.model.constraints import Constraint
 from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
@@ -22,8 +22,7 @@ from tracelab.model.latencies import (
     launch_index,
     lower_median,
 )
-from tracelab.model.lookup import expand_ranges, groups_of, rows_of, search_ranges
-from tracelab.model.nesting import is_nested
+from tracelab.model.lookup import expand_ranges, groups_of, is_nested, rows_of, search_ranges
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import Edges, Via, edges, join_pairs
 

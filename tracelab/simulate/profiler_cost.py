@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
 from tracelab.measures.measure import summed
+from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import is_inside
-from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.graph import Graph

@@ -157,7 +157,7 @@ def failed_parts(report):
     return dict(name.split(": ") for name in names)
 
 
-@pytest.mark.parametrize("measure", [x for x in MEASURES if x is not window_times.MEASURE])
+@pytest.mark.parametrize("measure", [x for x in MEASURES if x is not window_times.WINDOWS])
 def test_a_bug_in_a_measure_costs_its_table_alone(break_field, trace, whole, measure):
     break_field(measure, "rows")
 
@@ -180,7 +180,7 @@ def test_a_bug_in_a_measure_costs_its_table_alone(break_field, trace, whole, mea
 
 
 def test_without_windows_there_is_no_report(break_field, trace):
-    break_field(window_times.MEASURE, "rows")
+    break_field(window_times.WINDOWS, "rows")
     with pytest.raises(ZeroDivisionError):
         analyze(trace, OPTIONS)
 

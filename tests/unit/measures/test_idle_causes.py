@@ -35,7 +35,7 @@ from tests.reference.ticks import (
 )
 from tracelab.base.intervals import union
 from tracelab.measures.idle_causes import Cause, bubbles, mark_beginnings_as_edges
-from tracelab.model.constraints import REASONS, Reason
+from tracelab.model.binding import REASONS, Reason
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category
 

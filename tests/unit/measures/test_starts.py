@@ -10,7 +10,7 @@ from tests.build.rows import US, call, graph, kernel, launch, memset, sync_row
 from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.measures.starts import LatencyMetrics, latency_rows, starts
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 
 
 @examples(60)

@@ -25,7 +25,7 @@ from tests.build.rows import (
 from tests.examples import examples
 from tests.reference.binding import Bindings
 from tests.reference.ticks import beside_allocations
-from tracelab.model.constraints import Constraint, Reason
+from tracelab.model.binding import Constraint, Reason
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.kernel_kinds import Kind

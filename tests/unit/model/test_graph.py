@@ -22,8 +22,8 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
+from tracelab.model.binding import Reason
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import Reason
 from tracelab.model.graph import EdgeKind, EventLinks, window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.rows import US, call, copy, event_node, kernel, launch, step, timeline
-from tracelab.model.steady import APART, CUT, LeftOut
+from tracelab.model.timeline import APART, CUT, LeftOut
 
 NODES = (("norm", 4), ("gemm", 10), ("gelu", 4), ("gemm", 10), ("add", 6))  # us
 

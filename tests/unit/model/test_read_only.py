@@ -10,8 +10,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import graph
 from tests.examples import examples
 from tests.reference.ticks import scaled
-from tracelab.model.lookup import ByCorrelation
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import ByCorrelation, Nesting
 from tracelab.model.trace import GPU_ACTIVITIES, HOST_CALLS
 from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.waits.stream_waits import resolve_waits

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.rows import AUTOGRAD, annotation, call, kernel, launch, timeline
-from tracelab.model.steady import BACKLOG, CUT, STOPPED, LeftOut
+from tracelab.model.timeline import BACKLOG, CUT, STOPPED, LeftOut
 from tracelab.model.trace import Category
 
 

@@ -25,13 +25,13 @@ from tracelab.base.intervals import measure
 from tracelab.model.activities import Stream
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import (
+    Nesting,
     expand_ranges,
     first_around,
     groups_of,
     last_in_group,
     search_ranges,
 )
-from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 

@@ -22,7 +22,7 @@ from tests.build.report_rows import (
     make_window,
 )
 from tracelab.findings.rules.exposed_time import PEER_WAIT
-from tracelab.model.steady import LeftOut
+from tracelab.model.timeline import LeftOut
 from tracelab.render.first_screen import facts_of, gpu_facts, length_of
 from tracelab.report.schema import Job
 from tracelab.report.views import ranks_of

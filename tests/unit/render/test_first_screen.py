@@ -21,7 +21,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.findings.finding import ASIDE, MAX_SHORT_LETTERS, REST, Where
-from tracelab.model.steady import LeftOut
+from tracelab.model.timeline import LeftOut
 from tracelab.render.first_screen import first_screen, short_fix
 from tracelab.render.text.hints import RECORD
 from tracelab.report.finding_groups import put_groups_first

@@ -12,8 +12,8 @@ from tracelab.measures.critical_path import PathKind
 from tracelab.measures.graph_idle import NodeWait
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.binding import Constraint, Reason
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.cuda_graphs import Basis
 from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind

@@ -25,8 +25,7 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX, called_name
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, match_names
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import called, describe

@@ -19,8 +19,7 @@ from tracelab.findings.remedies.recognizers import (
 )
 from tracelab.model.frames import is_engine_operator, is_optimizer_step
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import counts_inside, groups_of, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names
 from tracelab.model.program.call_sites import regions_around
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, ReadArguments

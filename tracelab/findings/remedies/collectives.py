@@ -28,8 +28,7 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import counts_before, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, counts_before, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 

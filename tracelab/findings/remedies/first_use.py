@@ -31,8 +31,7 @@ from tracelab.model.driver_api import (
     loads_module,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import calls_of_name, counts_before, counts_inside, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, calls_of_name, counts_before, counts_inside, match_names
 from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 

@@ -34,8 +34,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, groups_of, match_names
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, ReadArguments

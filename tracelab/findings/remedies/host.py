@@ -29,13 +29,13 @@ from tracelab.model.graph import Graph
 from tracelab.model.host import is_in_launching_thread, thread_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import (
+    Nesting,
     calls_of_name,
     counts_before,
     counts_inside,
     groups_of,
     match_names,
 )
-from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 

@@ -24,6 +24,7 @@ from tracelab.model.frames import is_engine_operator, is_source_function, is_ten
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import (
+    Nesting,
     calls_of_name,
     counts_before,
     counts_inside,
@@ -31,7 +32,6 @@ from tracelab.model.lookup import (
     groups_of,
     match_names,
 )
-from tracelab.model.nesting import Nesting
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, ReadArguments, Trace

@@ -24,8 +24,7 @@ from tracelab.model.arithmetic import (
     launched_by,
     products_without_tf32,
 )
-from tracelab.model.lookup import match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.arithmetic import left_in_tf32, left_of_table_gradients

@@ -23,7 +23,7 @@ from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Case, load_rule
 from tracelab.measures.idle_causes import Cause, Selection
 from tracelab.measures.idle_culprits import innermost_functions
-from tracelab.model.constraints import Constraint
+from tracelab.model.binding import Constraint
 from tracelab.model.cuda_graphs import mostly_replays, replayed
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.host import Doing, is_in_launching_thread, work_at

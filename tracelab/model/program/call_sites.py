@@ -33,8 +33,7 @@ from tracelab.model.frames import (
     parse_frame,
     starts_threads,
 )
-from tracelab.model.lookup import unions
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, unions
 from tracelab.model.program.source_lines import MODULE_CALL, SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category

@@ -8,8 +8,7 @@ import numpy as np
 
 from tracelab.base.intervals import Int64Array
 from tracelab.model.frames import MODULE_PREFIX
-from tracelab.model.lookup import match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import Nesting, match_names
 from tracelab.model.program.call_sites import waiting_threads
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
-from tracelab.base.file_names import is_share, is_within
+from tracelab.base.names import is_share, is_within
 from tracelab.base.safe_text import clean
 
 if TYPE_CHECKING:

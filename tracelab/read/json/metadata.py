@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.file_names import is_share
+from tracelab.base.names import is_share
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping
 from tracelab.read.json.numbers import natural_number

@@ -11,7 +11,7 @@ from string import ascii_letters, digits
 from types import MappingProxyType
 
 from tracelab.base.arrays import ABSENT, Record
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.document import detailed, opening

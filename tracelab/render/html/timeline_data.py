@@ -7,7 +7,7 @@ from typing import Any
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.base.safe_text import visible
 from tracelab.render.html.detail import MAX_NAMES, Cited, Fitted, Group, Name, fit, group_of
 from tracelab.render.palette import page_kinds

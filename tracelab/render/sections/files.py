@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from tracelab.base.file_names import short_names
+from tracelab.base.names import short_names
 from tracelab.base.safe_text import brief, counted
 from tracelab.render.section import BRIEF, LABEL, PART, PROSE, Cell, Section, Tone, table
 from tracelab.render.sections.times import biggest_cause

@@ -17,7 +17,7 @@ from tests.build.report_rows import (
     titles_of,
 )
 from tests.figures import figures
-from tracelab.model.steady import LeftOut
+from tracelab.model.timeline import LeftOut
 from tracelab.render.document import detailed
 from tracelab.render.section import Tone
 from tracelab.report.schema import (

@@ -21,7 +21,7 @@ from tests.build.report_rows import (
 )
 from tests.figures import figures
 from tracelab.findings.finding import Where
-from tracelab.model.steady import LeftOut
+from tracelab.model.timeline import LeftOut
 from tracelab.render.document import document_of
 from tracelab.render.first_screen import first_screen
 from tracelab.render.section import Tone
