@@ -24,6 +24,7 @@ TRACES = FOLDER.parent / "tests/benchmarks/judgement/traces"
         ("citations_gcn", "gcn-normalization", "forward"),
         ("passages_lora", "unmerged-adapters", "encode"),
         ("snake_codec", "recompile-limit", "main"),
+        ("antibody_loops", "no-key-value-cache", "generate"),
         pytest.param("wgan_critic", "untrained-gradients", "iteration", marks=pytest.mark.slow),
         pytest.param("maxwell_cavity", "grad-again", "derivative", marks=pytest.mark.slow),
     ],
@@ -47,6 +48,8 @@ def test_the_defect_is_named_and_not_its_fix(program, remedy, function, tmp_path
         ("radar_nowcast", "layout-transposes", 0.36, 0.43),
         # Measured: 46 % (35 to 54).
         ("citations_gcn", "gcn-normalization", 0.35, 0.54),
+        # Measured: 29 % (25 to 60), and 65 % (42 to 66) on an H200, whose host was faster.
+        ("antibody_loops", "no-key-value-cache", 0.18, 0.60),
         # Measured: 66 % (62 to 73). The CPU decides what is left; its pace is not known where the
         # GPU is always busy.
         ("passages_lora", "unmerged-adapters", 0.45, 0.73),

@@ -1,4 +1,4 @@
-"""Edits of how the GPU computes: in TF32, with channels last, in one kernel, with sparse gradients.
+"""Edits of how the GPU computes: in TF32, with channels last, in one kernel, for one token.
 
 The bounds are the least and the most that was gained by any operator measured on an H100 (PyTorch
 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8 convolutions with gradients, 6 other
@@ -88,6 +88,12 @@ _PASSES = {
 _OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
 _MIN_BITS, _TYPICAL_BITS = 6, 8
 
+# What is left of a pass over sequences, of 1,024 tokens or more together, if it runs one token of
+# each: of nine in ten parts of 132 passes (`tests/benchmarks/cached_passes.py`, an H200).
+_OF_ONE_TOKEN = np.array(
+    [[0.19, 0.46, 0.91], [0.057, 0.23, 0.73], [0.024, 0.11, 0.55], [0.003, 0.024, 0.2]]
+)
+
 # What is left of activities whose names pass a test, float64[4, 3], by how long they took. Of
 # several tests that a name passes the last counts.
 LeftByName = Mapping[Callable[[str], bool], NDArray[np.float64]]
@@ -98,6 +104,8 @@ CHANNELS_LAST: LeftByName = {
     interpolates_nchw: _OF_INTERPOLATION,
 }
 HALF_ATTENTION: LeftByName = {is_float32_attention: _OF_FLOAT32_ATTENTION}
+# Of all activities.
+ONE_TOKEN: LeftByName = {bool: _OF_ONE_TOKEN}
 
 
 def left_in_tf32(

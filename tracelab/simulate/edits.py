@@ -26,6 +26,7 @@ from tracelab.simulate.arithmetic import (
     CHANNELS_LAST,
     FLOAT32,
     HALF_ATTENTION,
+    ONE_TOKEN,
     attention,
     fuse_chains,
     scale_by_name,
@@ -452,6 +453,11 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
         "half-attention": EditKind(
             partial(scale_by_name, left=HALF_ATTENTION),
             "its attention in half precision, not float32",
+        ),
+        "one-token": EditKind(
+            partial(scale_by_name, left=ONE_TOKEN),
+            "it computes one token of each sequence, and keeps what it computed of the others",
+            needs_place=True,
         ),
         "fuse-chains": EditKind(
             fuse_chains, "its chains of elementwise kernels become one each", needs_place=True

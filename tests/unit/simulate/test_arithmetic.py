@@ -74,6 +74,7 @@ def test_convolutions_have_figures_of_their_own():
         ("fuse-chains:aten::mm", (ADD, MUL, SOFTMAX), [[15, 15, 200], [100, 100, 200], [200] * 3]),
         ("fuse-chains:aten::mm", (ADD, SOFTMAX, MUL), [[200] * 3] * 3),  # none in a row
         ("half-attention", (FUSED, SOFTMAX), [[12, 200], [30, 200], [160, 200]]),
+        ("one-token:aten::mm", (FUSED, SOFTMAX), [[0.6, 0.6], [4.8, 4.8], [40, 40]]),
     ],
 )
 def test_what_other_edits_leave(edit, names, expected):

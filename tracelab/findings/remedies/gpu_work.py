@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +17,7 @@ from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
+    named,
     nodes_back_through,
     operators_named,
 )
@@ -37,7 +42,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import Nesting, groups_of, match_names
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, ReadArguments
+from tracelab.model.trace import ABSENT, Category, ReadArguments
 
 _BY_ITSELF = "aten::_scaled_dot_product_attention_math"  # where no fused kernel can be used
 _OTHER = "x"
@@ -75,6 +80,15 @@ _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of
 # and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
 _MAX_NCHW_SHARE = 0.1
+# Kernels of a pass that are looked at, and the share of them that must say the same length: 0.49 to
+# 0.69 do where nothing is kept, at most 0.09 where keys and values are.
+_LOOKED_AT, _MIN_SAME_LENGTH = 48, 0.25
+# Kernels of a pass that are looked at, and the share of them that must say the same length: 0.49 to
+# 0.69 of them do where each pass runs the whole sequence, 0.09 where keys and values are kept.
+_LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
+# Of a run, and those that show whether it is worth reading all.
+_MIN_PASSES, _FIRST_PASSES = 3, 6
+_MAX_BLOCKS = 1 << 62
 _OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_transpose)?[23]d$"
 
 
@@ -205,3 +219,74 @@ def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
     if is_slower:
         return NO_EVENTS
     return np.unique(launch_id[is_chosen])
+
+
+def passes_over_growing_sequence(
+    graph: Graph, events: Int64Array, arguments: ReadArguments
+) -> Int64Array:
+    """The outermost modules' calls for the sequence of the call before and one token more.
+
+    From one call to the next most kernels have those blocks more that they have for a token: the
+    quotient of the two is the length before.
+    """
+    timeline = graph.host.timeline
+    trace, modules = timeline.trace, Nesting(timeline.trace, events)
+    rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
+    rows = rows[np.argsort(trace.start_ns[timeline.launch_id[rows]], kind="stable")]
+    innermost = modules.innermost(timeline.launch_id[rows])
+    calls = groups_of(modules.around(innermost, modules.parent_index == ABSENT))
+    back_ns = np.sort(trace.start_ns[named(trace, is_engine_operator, Category.OPERATOR)])
+
+    def looks(call: tuple[int, NDArray[np.intp]]) -> tuple[int, ...]:
+        index, own = call
+        backward = np.searchsorted(back_ns, modules.start_ns[index])
+        return int(trace.name_index[modules.event_id[index]]), len(own), int(backward)
+
+    runs = []
+    for _, run in groupby(calls, looks):
+        index, own = zip(*run, strict=True)
+        if len(index) >= _MIN_PASSES:
+            looked_at = np.linspace(0, len(own[0]) - 1, _LOOKED_AT).astype(np.intp)
+            kernels = timeline.event_id[rows[np.stack(own)[:, looked_at]]]
+            runs.append((modules.event_id[list(index)], kernels))
+    firsts = _grow([kernels[:_FIRST_PASSES] for _, kernels in runs], arguments)
+    runs = [run for run, first in zip(runs, firsts, strict=True) if first.any()]
+    grow = _grow([kernels for _, kernels in runs], arguments)
+    found = [calls[of_run] for (calls, _), of_run in zip(runs, grow, strict=True)]
+    return np.concatenate([NO_EVENTS, *found])
+
+
+def _grow(
+    runs: Sequence[NDArray[np.integer[Any]]], arguments: ReadArguments
+) -> list[NDArray[np.bool_]]:
+    """bool[n] for each run of passes (event ids of kernels[n, k]): one token longer than before.
+
+    Three in a row at least, of which the first, whose sequence nothing was kept of, is not.
+    """
+    if not runs:
+        return []
+    known = arguments(np.concatenate([kernels.ravel() for kernels in runs]).tolist())
+    grow = []
+    for kernels in runs:
+        blocks = np.array([[_blocks(known.get(x, {})) for x in row] for row in kernels.tolist()])
+        before, more = blocks[:-1], np.diff(blocks, axis=0)
+        has_length = (more > 0) & (before % more.clip(1) == 0)
+        length = np.where(has_length, before // more.clip(1), 0)
+        usual = np.array([np.bincount(row[row > 0], minlength=1).argmax() for row in length])
+        is_usual = (length == usual[:, None]) & has_length
+        usual[is_usual.mean(axis=1) < _MIN_SAME_LENGTH] = 0
+        goes_on = (np.diff(usual) == 1) & (usual[:-1] > 0)
+        grows = np.zeros(len(kernels), dtype=np.bool_)
+        grows[1:-1] |= goes_on
+        grows[2:] |= goes_on
+        grow.append(grows)
+    return grow
+
+
+def _blocks(arguments: Mapping[str, Any]) -> int:
+    """Blocks of a kernel, by its "args"; 0 where these do not say."""
+    grid = arguments.get("grid")
+    if not isinstance(grid, list) or not all(type(size) is int and size > 0 for size in grid):
+        return 0
+    blocks = math.prod(grid)
+    return blocks if len(grid) == 3 and blocks < _MAX_BLOCKS else 0

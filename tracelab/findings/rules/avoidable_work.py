@@ -197,6 +197,6 @@ RULES = (
     ),
     TABLES,
     load_rule("TL408", _long_chains),
-    _rule_of_remedies("TL409", "unprepared"),
+    _rule_of_remedies("TL409", "unprepared", at_events=True),
     _rule_of_remedies("TL410", "uncompiled", counts=_named(is_elementwise), at_events=True),
 )
