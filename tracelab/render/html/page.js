@@ -1,4 +1,4 @@
-// The page's own small things: light or dark, tables, and paper. All text and all tables are there without it.
+// Light or dark, tables, and paper. All text and all tables are there without it.
 "use strict";
 
 (() => {
@@ -26,8 +26,7 @@
     store(theme);
   });
 
-  // Tables: a click on a heading sorts, a box filters the rows, a button copies them as CSV. A cell whose text is
-  // rounded has the exact figure as its title.
+  // A cell whose text is rounded or shortened has the exact figure, or the whole text, as its title.
   const MIN_FILTERED_ROWS = 9, SHOWN_MS = 1500;
   const FIGURE = /^[<>]?(-?[\d,]+(?:\.\d+)?(?:e[+-]\d+)?)(?: (\S+))?$/;
   const UNITS = {
@@ -40,21 +39,18 @@
   const element = (tag, className, text = "") =>
     Object.assign(document.createElement(tag), { className, textContent: text });
 
-  /** The whole text of a cell: a name that is shortened has all of it as its title. */
   function textOf(cell) {
     const own = [...cell.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE || node.matches("code, button"));
     const parts = [own.map((node) => node.title || node.textContent).join(""),
       ...[...cell.querySelectorAll(".more")].map((part) => part.textContent)];
     return parts.join(" · ").trim();
   }
-  /** The number in a cell with its unit, both of all times ns; null for words. */
   function figureOf(cell) {
     const found = FIGURE.exec(cell.title || textOf(cell));
     if (!found) return null;
     const [unit, scale] = UNITS[found[2]] ?? [found[2] ?? "", 1];
     return { value: Number(found[1].replaceAll(",", "")) * scale, unit };
   }
-  /** The cells of a column, `figures` if they are numbers; rows that have nothing in it are undefined. */
   function columnOf(rows, index) {
     const cells = rows.map((row) => row.cells[index]);
     const figures = cells.map(figureOf), texts = cells.map(textOf);

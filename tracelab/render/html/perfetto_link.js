@@ -1,9 +1,6 @@
-// Opens a trace that is served beside this page in the Perfetto UI, at what was clicked here.
-//
-// Perfetto gets the bytes by postMessage: its window is opened by the click, asked with "PING" until
-// it answers "PONG", and given the trace. The first view stands in the address, since a view that
-// is posted while a large trace is still loading is given up after some seconds; later ones are
-// posted. Every trace has a window of its own, which later clicks use again.
+// Opens a served trace in the Perfetto UI: its window is asked with "PING" until it answers "PONG",
+// and given the bytes by postMessage. The first view stands in the address, since one that is posted
+// while a large trace is still loading is given up after some seconds. Later clicks use its window again.
 "use strict";
 (() => {
   const served = JSON.parse(document.getElementById("served").textContent);
@@ -31,9 +28,8 @@
     return own + time - page;
   }
 
-  // A part of the page's timeline as [start, end] in ns as the file itself counts, which may be
-  // beyond the integers of Number. What is outside the trace Perfetto would not show; it rounds the
-  // times of some files by less than EDGE_NS.
+  // [start, end] in ns as the file itself counts, perhaps beyond the integers of Number. Perfetto shows
+  // nothing outside the trace; it rounds the times of some files by less than EDGE_NS.
   function viewOf(trace, [start, end]) {
     const from = Math.max(trace.start_ns + EDGE_NS, Math.floor(timeInFile(trace, start)));
     const to = Math.min(trace.end_ns - EDGE_NS, Math.ceil(timeInFile(trace, end)));
@@ -81,7 +77,6 @@
     tab.postMessage({perfetto}, served.perfetto, [buffer]);
   }
 
-  // Shows a part of a trace, or all of it.
   function show(trace, view) {
     const known = opened.get(trace.url);
     if (known && !known.tab.closed) {
@@ -119,7 +114,6 @@
     return made;
   }
 
-  // One of several traces is chosen by name; what is shown stays the headline.
   function choice(traces) {
     const made = document.createElement("select");
     made.className = "perfetto";

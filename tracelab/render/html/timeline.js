@@ -1,10 +1,7 @@
 "use strict";
-/* The page's timeline: what a reader can do with the lanes, and what is said of them in words.
-
-   timeline_lanes.js reads and measures them, timeline_items.js says what is known of an activity,
-   timeline_paint.js paints. Text of the trace reaches the page through textContent and fillText
-   alone. Nothing moves by itself, so there is no motion to reduce. For tests and for other scripts
-   of the page: window.tracelabTimeline, at the end. */
+/* What a reader can do with the lanes. timeline_lanes.js reads and measures them, timeline_items.js says
+   what is known of an activity, timeline_paint.js paints. Text of the trace reaches the page through
+   textContent and fillText alone. For tests: window.tracelabTimeline, at the end. */
 (() => {
   const byId = (id) => document.getElementById(id);
   if (!byId("timeline-meta")) return; // a page made from a saved report has no timeline
@@ -29,7 +26,6 @@
 
   // ---------------------------------------------------------------- the view
 
-  /** Shows a range, kept within the time there is. */
   function show(from, to) {
     const whole = meta.end - meta.start, length = clamp(to - from, Math.min(LEAST_VIEW_NS, whole), whole);
     if (to - from !== length) from = (from + to - length) / 2;
@@ -46,7 +42,6 @@
   function pan(ns) {
     show(scene.view[0] + ns, scene.view[1] + ns);
   }
-  /** Moves the view as little as it takes to see an item; one that is longer than the view is seen. */
   function reveal({ lane, i }) {
     const start = lane.start[i], end = lane.end[i], length = scene.view[1] - scene.view[0];
     if (end <= scene.view[0] || start >= scene.view[1]) {
@@ -68,7 +63,6 @@
     showRanks();
   }
 
-  // Which files' lanes are open: boxes in a list that opens by mouse or keyboard.
   const rankList = element("details"), rankBoxes = new Map();
   function fillRanks() {
     if (scene.groups.length < 2) return;
@@ -95,7 +89,6 @@
     if (rankBoxes.size) rankList.firstChild.textContent = `${all}; open: ${named || "none"}`;
   }
 
-  /** Marks a finding's evidence, and shows the step that has the worst of it; where that is shown, its place. */
   function showFinding(number, { range = null, remember = true } = {}) {
     const finding = meta.findings.find((each) => each.number === number) ?? null;
     const isShown = finding && finding === scene.finding && finding.view.every((t, k) => t === scene.view[k]);
@@ -144,7 +137,6 @@
     if (isNew) write();
     else if (timeline.isReady) hashTimer = setTimeout(write, 250); // browsers limit how often
   }
-  /** Returns whether the hash says what to show. */
   function followHash() {
     const asked = new URLSearchParams(location.hash.slice(1));
     const range = /^(-?\d+)-(-?\d+)$/.exec(asked.get("t") ?? "")?.slice(1).map(Number) ?? null;
@@ -178,7 +170,6 @@
     });
   }
   let windowShown = null;
-  /** The step selector names the step that the view is, if it is one. */
   function showWindow() {
     if (!windowSelect) return;
     const [from, to] = scene.view;
@@ -189,8 +180,7 @@
 
   // ---------------------------------------------------------------- text below the lanes
 
-  /** What every shown lane has in a range. Idle lanes say how long the GPU was idle, the others how
-      long they were busy; the rest is the other, but for idle lanes only where idle time is known. */
+  /** Busy and idle time of every shown lane; of idle lanes only where that is known. */
   function measure(a, b) {
     const isMeasured = (lane) => lane && !lane.value && !["steps", "module", "operator"].includes(lane.type);
     return scene.rows.filter((row) => isMeasured(row.lane)).map(({ lane }) => {
@@ -199,7 +189,6 @@
                busy: !isIdle ? ns : isIdleKnown(lane.group, a, b) ? rest : null, idle: isIdle ? ns : rest };
     });
   }
-  /** Whether a range is in the steps of a group, or else between its first and its last activity. */
   function isIdleKnown(group, a, b) {
     const filled = (lane) => lane.count > 0 && !lane.bins;
     const steps = group.lanes.filter((lane) => lane.type === "steps" && filled(lane));
@@ -214,7 +203,6 @@
     if (className) made.className = className;
     return made;
   }
-  /** `spoken` says whether a screen reader is to say it: what the keyboard is on, not the mouse. */
   function showDetails(item, spoken) {
     details.setAttribute("aria-live", spoken ? "polite" : "off");
     if (!item) return details.replaceChildren(HINT);
@@ -269,7 +257,6 @@
   }
 
   const WITHOUT_LEGEND = ["steps", "phase", "module", "operator", "counter"]; // what is in these lanes is written on it
-  /** An entry for each color, with the words of the kinds that have it and occur. */
   function fillLegend() {
     if (!legend) return;
     const style = getComputedStyle(document.documentElement), byColor = new Map();
@@ -313,7 +300,6 @@
     showSearchCount();
     repaint();
   }
-  /** How to go to each finding that has a text in its title, rule or place. */
   function findingsSaying(isWanted) {
     const entries = [...document.querySelectorAll("#findings ol > li.finding")];
     const textsOf = (entry) => [...entry.querySelectorAll(".title, .rule, .place")].map((part) => part.textContent);
@@ -322,7 +308,6 @@
       entry.scrollIntoView({ block: "nearest" });
     });
   }
-  /** How to go to each file of several by its name. */
   function groupsCalled(isWanted) {
     const groups = scene.groups.length > 1 ? scene.groups : [];
     return groups.filter(({ label, file }) => isWanted(label) || isWanted(file ?? "")).map((group) => () => {
@@ -348,7 +333,6 @@
     const all = hits === 0 ? "no match" : `${counted(hits ?? 0)} ${hits === 1 ? "match" : "matches"}`;
     searchCount.textContent = !searched ? "" : at >= 0 ? `${counted(at + 1)} of ${all}` : all;
   }
-  /** All matches by start: the lanes' own, which are in order, merged. */
   function sortedMatches() {
     const lanes = scene.groups.flatMap((group) => group.lanes).filter((lane) => lane.found?.[lane.count]);
     const next = ({ found }, n) => firstFrom(found, n + 1) - 1; // the index of its match number n
@@ -365,8 +349,6 @@
     }
     return matches;
   }
-  /** Goes to the next match, by = -1: to the one before. Findings and files come first, then activities,
-      of these first the next one in the view. */
   function nextMatch(by) {
     const found = searched;
     if (!found?.hits) return;
@@ -388,7 +370,6 @@
 
   // ---------------------------------------------------------------- mouse
 
-  /** A moment for a measured range: the edge of an activity within 4 pixels, else a whole ns. */
   function momentAt(x, y) {
     const t = clamp(timeAt(x), scene.view[0], scene.view[1]), item = itemAt(x, y), reach = 4 * nsPerPx();
     if (item)
@@ -426,7 +407,6 @@
     const to = momentAt(x, y);
     setRange(to === drag.from ? null : [Math.min(drag.from, to), Math.max(drag.from, to)]);
   }
-  /** One finger moves the view, two zoom. */
   function onTouchMove(id, x) {
     const last = touches.get(id), others = [...touches].filter(([each]) => each !== id);
     touches.set(id, x);
@@ -479,7 +459,6 @@
     showDetails(item, spoken);
     repaint(false);
   }
-  /** The item of a lane that is nearest to a moment; null in a lane without any. */
   function nearest(lane, t) {
     if (!lane?.count) return null;
     const i = clamp(firstAbove(lane.end, t), 0, lane.count - 1);
@@ -677,8 +656,7 @@
     timeline.isReady = true;
   }
 
-  /* For tests and for other scripts of the page. A lane is named by its group's number and its id.
-     timings: milliseconds since the page was asked for. */
+  /* A lane is named by its group's number and its id. */
   const laneOf = (id, group = 0) => scene.groups[group].lanes.find((lane) => lane.id === id);
   const timeline = (window.tracelabTimeline = {
     get view() { return [...scene.view]; },

@@ -5,7 +5,6 @@ const timelineItems = (meta) => {
   const NO_NAME = 0xffff;
   const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others have another activity as their source
 
-  /** The time from where the page's begins: of a job, from the first thing that is shown. */
   const sinceZero = (t) => t - (meta.zero ?? 0);
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
   const unitOf = (ns) => UNITS.find(([unit]) => Math.abs(ns) >= unit) ?? UNITS[3];
@@ -14,7 +13,6 @@ const timelineItems = (meta) => {
     const [unit, name] = unitOf(ns);
     return `${Number((ns / unit).toFixed(9)).toLocaleString("en-US", { maximumFractionDigits: 9 })} ${name}`;
   }
-  /** The same with a few digits: 795.4 µs. */
   function roundTime(ns, digits = 3) {
     const [unit, name] = unitOf(ns);
     return `${Number((ns / unit).toPrecision(digits))} ${name}`;
@@ -28,7 +26,6 @@ const timelineItems = (meta) => {
     const number = Number((value / base ** power).toPrecision(digits));
     return `${number} ${"KMGTP"[power - 1]}${unit === "bytes" ? "iB" : unit}`;
   }
-  /** The idle time that a call caused, ns; 0 where none is known. */
   function costOf({ cost, escapes }, i) {
     if (cost?.[i] !== NONE) return cost?.[i] ?? 0;
     return escapes?.cost?.find(([index]) => index === i)?.[1] ?? 0;
@@ -38,7 +35,6 @@ const timelineItems = (meta) => {
   const shortName = (index) => (index < meta.names.length ? meta.short[index] || meta.names[index] : "");
   const kindOf = (lane, i) => lane.kinds[lane.kind[i]];
 
-  /** The activity of a row, or the call of a number: {lane, i}, null for none. */
   function locate(lanes, number) {
     if (number === undefined || number === NONE) return null;
     for (const lane of lanes) {
@@ -50,7 +46,6 @@ const timelineItems = (meta) => {
   const activityOf = (lane, number) => locate(lane.group.streams, number);
   const callOf = (lane, number) => locate(lane.group.hosts, number);
 
-  /** What an activity waited for: {text, source: {lane, i} or null}. */
   function waitOf(lane, i) {
     const reason = meta.reasons[lane.why?.[i]];
     if (!reason) return { text: "", source: null };
@@ -58,7 +53,6 @@ const timelineItems = (meta) => {
     return { text: reason, source: hasSource ? activityOf(lane, lane.source[i]) : null };
   }
 
-  /** The same in words: "an event: gemm (GPU 0 stream 7); started 4 µs after that ended". */
   function waitText({ lane, i }) {
     const { text, source } = waitOf(lane, i);
     if (!source) return text;
@@ -67,7 +61,6 @@ const timelineItems = (meta) => {
     return `${text}: ${briefOf(source)} (${placeOf(source)}); ${when}`;
   }
 
-  /** The first activity that a call launched; the table is made when it is first asked for. */
   function launchedBy(lane, i) {
     const { group } = lane;
     if (!group.launched) {
@@ -88,20 +81,17 @@ const timelineItems = (meta) => {
   const titleOf = ({ lane, i }) => (lane.name ? fullName(lane.name[i]) : "") || words(kindOf(lane, i));
   const briefOf = ({ lane, i }) => (lane.name ? shortName(lane.name[i]) : "") || words(kindOf(lane, i));
 
-  /** The lane's name, and of what has names alone the thread. */
   function laneName(lane) {
     const [type, thread] = lane.id.split(":");
     const host = ["phase", "module", "operator"].includes(type) ? lane.group.hosts.find(({ id }) => id === `host:${thread}`) : null;
     return host ? `${lane.label} of ${host.label}` : lane.label;
   }
-  /** What the host ran during an idle gap: "the host ran `collate` (data.py:31)". */
   function hostRan(lane, i) {
     const named = lane.line?.[i], place = shortName(named ?? NO_NAME), all = fullName(named ?? NO_NAME);
     if (!all) return lane.op && fullName(lane.op[i]) ? `the host ran \`${fullName(lane.op[i])}\`` : "";
     return all === place ? `the host ran \`${all}\`` : `the host ran \`${all.slice(place.length + 3)}\` (${place})`;
   }
 
-  /** Where an item lies: its lane, and of a lane that streams share the stream. */
   const placeOf = ({ lane, i }) =>
     lane.streams ? `GPU ${lane.device} stream ${lane.streams[lane.stream[i]]}` : lane.label;
 

@@ -1,17 +1,12 @@
 "use strict";
-/* Lanes of activities: read from the columns that the page carries, and measured exactly.
-
-   All times are integer nanoseconds on the page's clock, held in doubles, which are exact below 2**53
-   (104 days). A lane's prefix sums say exactly how long it was covered by each kind until any moment.
-
-   A lane: what the page's data say of it, and start end from upto (Float64Array, ns), sums (of each
-   kind, or null), group, and each further column by its name. */
+/* Lanes of activities: read from the page's columns, and measured exactly by prefix sums of each kind.
+   Times are integer nanoseconds in doubles, which are exact below 2**53 (104 days). A lane has start end
+   from upto (Float64Array, ns), sums (of each kind, or null), group, and each further column by its name. */
 const timelineLanes = (() => {
   const NONE = 0xffffffff, GAP_ESCAPE = 0x7fffffff; // of columns of four bytes
 
   // ---------------------------------------------------------------- reading
 
-  /** The bytes behind base64 of gzip. */
   async function inflate(text) {
     let packed;
     if (typeof Uint8Array.fromBase64 === "function") packed = Uint8Array.fromBase64(text);
@@ -49,7 +44,6 @@ const timelineLanes = (() => {
     Object.defineProperty(lane, name, { get: read, configurable: true });
   }
 
-  /** Finds the columns and the bins of a lane; what is made of them comes later. */
   function findLane(reader, spec, group) {
     const lane = { ...spec, group };
     for (const column of spec.columns) addColumn(reader, lane, column);
@@ -64,7 +58,6 @@ const timelineLanes = (() => {
     if (lane.bins) addBins(bytes, lane);
   }
 
-  /** The times of all activities of the streams, one after another. */
   function rowsOf(streams) {
     const rows = { start: new Float64Array(count(streams)), end: new Float64Array(count(streams)) };
     let at = 0;
@@ -77,10 +70,8 @@ const timelineLanes = (() => {
   }
   const count = (lanes) => lanes.reduce((sum, lane) => sum + lane.count, 0);
 
-  /** start and end; and from and upto, which leave out what an earlier activity covers already.
-
-      Where a lane refers to rows, gap and dur are what its times differ from theirs: from the end before it
-      or the end of the row before, and from the row's start, or from its end where that start has passed. */
+  /** Adds start and end; and from and upto, which leave out what an earlier activity covers already.
+      Where a lane refers to rows, gap and dur are by how much its times differ from theirs. */
   function addTimes(lane, clockStart, rows) {
     const n = lane.count, byRow = lane.columns.some(([name]) => name === "row");
     const gap = new Int32Array(lane.gap.buffer), dur = byRow ? new Int32Array(lane.dur.buffer) : lane.dur;
@@ -107,7 +98,6 @@ const timelineLanes = (() => {
     }
   }
 
-  /** For each kind that occurs, the covered ns before each activity. */
   function addSums(lane) {
     const { count, kind, from, upto } = lane;
     let occurring = 0; // a bit for each kind
@@ -142,7 +132,6 @@ const timelineLanes = (() => {
     }
   }
 
-  /** The groups of lanes of the page; `text` is base64 of gzip of all columns. */
   async function readGroups(meta, text) {
     const reader = { bytes: await inflate(text), at: 0 };
     return meta.groups.map((spec, number) => {
@@ -171,7 +160,6 @@ const timelineLanes = (() => {
     }
     return low;
   }
-  /** The first index at which ascending integers are x or more. */
   const firstFrom = (numbers, x) => firstAbove(numbers, Math.ceil(x) - 1);
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
@@ -201,7 +189,6 @@ const timelineLanes = (() => {
     return Math.max(0, b - a) - Math.max(0, Math.min(b, high) - Math.max(a, low));
   }
 
-  /** How long a lane is covered from a to b: {ns, kinds: {name: ns}, exact}. */
   function busy(lane, a, b) {
     const first = new Float64Array(lane.kinds.length), last = new Float64Array(lane.kinds.length), kinds = {};
     coveredUntil(lane, a, first);

@@ -1,7 +1,5 @@
 "use strict";
-/* Paints the timeline: lanes, what lies over them, and the overview; and says what is where.
-
-   A pixel that many activities share shows their exact share. Colors are those of the page's CSS.
+/* Paints the timeline, and says what is where. A pixel that many activities share shows their exact share.
    `scene` is what is shown, see timeline.js; nothing here changes it but its rows. */
 const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { clamp, firstAbove, firstFrom, coveredUntil } = timelineLanes;
@@ -25,7 +23,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   let width = 0, height = 0, labelPx = 150, widestPx = 0, scrollPx = 0, overviewPx = 0, scale = 1;
   let palette = null, letterPx = 6, lanesAreStale = true, copyIsStale = true, frameAsked = false;
 
-  /** Places the rows, higher than they need to be where there is room. */
   function layoutRows() {
     const shown = (group) => group.lanes.filter((lane) => group.open || lane.summary);
     const style = getComputedStyle(document.documentElement);
@@ -73,7 +70,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     paintOverviewLanes();
     repaint();
   }
-  /** Follows a change of the lanes' place in the page. */
   function fit() {
     const isFitting = scroller.clientWidth === width && overview.clientWidth === overviewPx &&
       Math.min(scroller.clientHeight, scene.rowsPx + AXIS_PX) === height;
@@ -106,15 +102,12 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
             palette.kinds.set(kindName, { fill, ink, hatch, pixel: pixelOf(fill), pale, hatchPixel });
           }
   }
-  /** Red, green and blue of #rrggbb. */
   const partsOf = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-  /** Black or white, whichever has more contrast with a color, as WCAG defines it. */
   function inkOn(fill) {
     const [red, green, blue] = partsOf(fill)
       .map((part) => (part < 10.32 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#101214" : "#ffffff";
   }
-  /** A color, some of it replaced by another, as a word of an image. */
   function pixelOf(color, other = color, share = 0) {
     const others = partsOf(other);
     const [red, green, blue] = partsOf(color).map((part, k) => Math.round(part + (others[k] - part) * share));
@@ -129,7 +122,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.stroke();
     return g.createPattern(tile, "repeat");
   }
-  /** After a change of the page's theme, or of the paper. */
   function refresh() {
     readPalette();
     resize();
@@ -230,10 +222,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const before = new Float64Array(16), after = new Float64Array(16); // by kind; made once
   let pixels = null, colors = null; // an image that the shares are written to, and its words
 
-  /** The exact share of each pixel column that each kind covers, as stacked bars.
-
-      Pixels are written one by one: a column has few, and a canvas fills rectangles more slowly.
-      `axis` says where the lane's time lies: {left: css pixel of t0, t0, px: ns per css pixel}. */
+  /** Stacks the exact shares of the kinds in each pixel column, pixel by pixel, which is faster than rectangles.
+      `axis`: {left: css pixel of t0, t0, px: ns per css pixel}. */
   function paintShares(g, lane, axis, y, h, from, to, isPale) {
     const rowsOf = Math.max(1, Math.round(h * scale)), top = Math.round(y * scale), step = axis.px / scale;
     const x0 = Math.max(0, Math.floor(((from - axis.t0) / axis.px + axis.left) * scale));
@@ -266,7 +256,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     }
     g.putImageData(pixels, x0, top, 0, 0, columns, rowsOf);
   }
-  /** A number over time: each column is as high as the highest one in it. */
   function paintValues(g, lane, y, full, first, last) {
     lane.most ??= lane.value.reduce((most, value) => Math.max(most, value), 1);
     const shares = new Float64Array(Math.ceil(width) + 1);
@@ -286,14 +275,11 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillRect(x, y, w, h);
   }
 
-  /** At how many heights a lane's activities lie: several where streams share it. */
   const levelsOf = (lane) => lane.levels ?? 1;
   const levelPx = (lane) => (lane.streams ? LEVEL_PX : NAMED_LEVEL_PX);
-  /** Whether a lane shows what is nested, level by level, however much there is. */
   const isNested = (lane) => lane.levels > 1 && !lane.streams;
   const isSecond = (lane, i) => lane.overlaps && !lane.levels && lane.from[i] > lane.start[i];
   const secondPx = (lane) => (lane.overlaps && !lane.levels ? SECOND_PX : 0);
-  /** The upper edge and the height of an activity in a lane that begins at y and is that high. */
   function barOf(lane, i, y, full) {
     if (isSecond(lane, i)) return [y + full + 1, SECOND_PX - 1];
     if (kindOf(lane, i) === "launch_call") return [y + full * 0.55, full * 0.45];
@@ -302,8 +288,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     return [y + lane.level[i] * high, high - 1];
   }
 
-  /** Each activity as a rectangle with its name. Of what is thinner than a pixel, the bar of its pixel is
-      as high as its share of that: else a few short gaps would look like a GPU that is always idle. */
+  /** What is thinner than a pixel is as high as its share of that: else a few short gaps would look like a
+      GPU that is always idle. */
   function paintItems(g, lane, y, full, first, last, leftPx, rightPx, leastPx) {
     let thinX = 0, thinPx = 0, thinLook = null;
     const painted = isNested(lane) ? new Float64Array(lane.levels) : null; // until where, by level
@@ -349,7 +335,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillStyle = look.ink;
     g.fillText(text, x + 3, y);
   }
-  /** A line under what the search found. */
   function paintFound(g, lane, y, first, last) {
     g.fillStyle = palette.mark;
     if (lane.found[last] === lane.found[first]) return;
@@ -405,13 +390,11 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillStyle = palette.line;
     g.fillRect(0, AXIS_PX - 1, width, 1);
   }
-  /** 1, 2 or 5 times a power of ten, at least so many ns. */
   function niceStep(ns) {
     const power = 10 ** Math.floor(Math.log10(Math.max(ns, 1)));
     return power * ([1, 2, 5, 10].find((m) => m * power >= ns) ?? 10);
   }
 
-  /** What lies over the lanes: the finding's evidence, the measured range, lines of the item. */
   function paintLayer() {
     const g = surface;
     g.setTransform(scale, 0, 0, scale, 0, 0);
@@ -507,7 +490,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const overviewX = (t) => ((t - scene.meta.start) / (scene.meta.end - scene.meta.start)) * overviewPx;
   const overviewTime = (x) => scene.meta.start + (x / overviewPx) * (scene.meta.end - scene.meta.start);
 
-  /** A small map of all the time: idle causes and streams of one group, or the summary of several. */
   function overviewLanes() {
     if (scene.groups.length === 1) {
       const isShown = ({ type }) => type === "idle" || type === "stream";
@@ -573,7 +555,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     return y < AXIS_PX ? null : scene.rows.find(isAt) ?? null;
   }
 
-  /** The item under a point, or the nearest within 3 pixels. */
   function itemAt(x, y) {
     const row = x >= labelPx ? rowAt(y) : null, lane = row?.lane;
     if (!lane || !lane.count) return null;
@@ -595,7 +576,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     return best < 0 ? null : { lane, i: best };
   }
 
-  /** Scrolls to a row. */
   function revealRow(row) {
     if (!row) return;
     const top = row.y, bottom = row.y + row.height + AXIS_PX;
