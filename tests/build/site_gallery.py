@@ -30,7 +30,7 @@ from tracelab.outputs.picture import draw_results, part_of
 from tracelab.read.sources import find_sources
 from tracelab.render.first_screen import first_screen
 from tracelab.render.glossary import capitalized
-from tracelab.render.markdown.blocks import prose
+from tracelab.render.markdown import prose
 from tracelab.render.palette import DARK, LIGHT
 from tracelab.render.picture.save import Look
 from tracelab.render.registry import render_as

@@ -198,11 +198,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
 
 
 def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str, float]:
-    """KEY=NUMBER, as a flag gives it, as the table that TOML would have.
-
-    >>> parse_assignments(["comm:compute=80"], "--min-overlap", "comm:compute=80")
-    {'comm:compute': 80.0}
-    """
+    """Return KEY=NUMBER, as a flag gives it, as the table that TOML would have."""
     assignments: dict[str, float] = {}
     for text in texts:
         key, _, number = text.rpartition("=")
@@ -243,7 +239,7 @@ def _counts(source: Source) -> bool:
     """Return True if the answer is incomplete without this file.
 
     A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
-    it is whole without a GPU in it: vLLM's front end leaves such a trace.
+    it has no GPU in it: vLLM's front end leaves such a trace.
     """
     from tracelab.read.reader import read_trace
 

@@ -75,7 +75,7 @@ def diff(
     """
     from tracelab.comparison.compare import compare_sides
     from tracelab.outputs.picture import PICTURE
-    from tracelab.render.markdown.report import render_diff as render_markdown
+    from tracelab.render.markdown import render_diff as render_markdown
     from tracelab.render.text.report import render_result
     from tracelab.report.load import is_saved_report
 

@@ -155,22 +155,20 @@ def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 # The flags of Python's options, for sentences that name one.
-FLAGS: Mapping[str, str] = MappingProxyType(
-    {
-        "collector": "--collector",
-        "comm_pattern": "--comm-pattern",
-        "edits": "--edit",
-        "fixes": "--fix",
-        "job": "--job",
-        "lanes": "--lanes",
-        "max_unpacked_bytes": "--max-unpacked",
-        "processes": "--jobs",
-        "profile_by": "--by",
-        "source": "--source",
-        "step": "--step",
-        "step_on": "--step-on",
-    }
-)
+FLAGS: Mapping[str, str] = {
+    "collector": "--collector",
+    "comm_pattern": "--comm-pattern",
+    "edits": "--edit",
+    "fixes": "--fix",
+    "job": "--job",
+    "lanes": "--lanes",
+    "max_unpacked_bytes": "--max-unpacked",
+    "processes": "--jobs",
+    "profile_by": "--by",
+    "source": "--source",
+    "step": "--step",
+    "step_on": "--step-on",
+}
 
 
 def sentence_of(error: TracelabError) -> str:

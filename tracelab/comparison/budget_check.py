@@ -356,11 +356,7 @@ def _require_steps(
 
 
 def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
-    """A number with as many digits as tell it from the limit that it breaks.
-
-    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False)
-    ('6.8', '5.004')
-    """
+    """A number with as many digits as tell it from the limit that it breaks."""
     if value.is_integer():
         return f"{value:.0f}"
     for digits in range(least, 9):

@@ -127,9 +127,6 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
 def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     """The budgets of a table as TOML has it.
 
-    >>> parse_budgets({"max-exposed": {"copy": 2}}, "pyproject.toml").max_exposed
-    {'copy': 2.0}
-
     Raises:
         UsageError: there is no such budget, or a value makes no sense.
     """

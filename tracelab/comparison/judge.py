@@ -205,11 +205,7 @@ def is_same_program(both: Pair) -> bool | None:
 
 
 def common(before: Mapping[str, float], after: Mapping[str, float]) -> float:
-    """Share of the union of two multisets that is their intersection, 0 to 1.
-
-    >>> common({"gemm": 4, "copy": 1}, {"gemm": 4, "fill": 3})
-    0.5
-    """
+    """Share of the union of two multisets that is their intersection, 0 to 1."""
     names = {**before, **after}
     both = sum(min(before.get(name, 0), after.get(name, 0)) for name in names)
     either = sum(max(before.get(name, 0), after.get(name, 0)) for name in names)

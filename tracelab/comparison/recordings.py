@@ -226,11 +226,7 @@ def median(values: Sequence[int]) -> int:
 
 
 def spread(values: Sequence[int]) -> int | None:
-    """The interquartile range; of fewer than five values the full range, of one None.
-
-    >>> spread([10, 20, 30, 40, 500]), spread([10, 20, 60]), spread([10])
-    (20, 50, None)
-    """
+    """The interquartile range; of fewer than five values the full range, of one None."""
     if len(values) < 2:
         return None
     if len(values) < _MIN_VALUES_FOR_QUARTILES:
@@ -250,11 +246,6 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
     Where all steps of one side lie beyond all of the other, at least two on each, the steps decide:
     only 1 % of a step is noise. Else it is the larger spread. Where a side has a single step, it is
     a quarter of the time itself.
-
-    >>> change([100, 101], [130, 150], length_ns=1000).noise_ns
-    10
-    >>> change([100, 140], [130, 150], length_ns=1000).noise_ns
-    40
     """
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 

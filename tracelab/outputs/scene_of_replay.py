@@ -67,8 +67,7 @@ class ReplayedTimes(Arrays):
         """Return what ran in a stretch of time, as a steady repetition continues around it.
 
         Returns:
-            start and end (int64[k], ns) and node (intp[k]), which may be repeated, of each return
-            of a call and each end of an activity.
+            start and end (int64[k], ns) and node (intp[k]), which may be repeated.
         """
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]

@@ -158,11 +158,7 @@ def gpu_activity(collector: Collector) -> Any:
 
 
 def _version(number: int) -> str:
-    """CUPTI writes 13.3 as 130300.
-
-    >>> _version(130300), _version(120900)
-    ('13.3', '12.9')
-    """
+    """CUPTI writes 13.3 as 130300."""
     return f"{number // 10_000}.{number % 10_000 // 100}"
 
 

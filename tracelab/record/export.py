@@ -23,7 +23,7 @@ _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_tr
 def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
     """Write a Chrome trace so that whoever waits for the file never finds a part of it.
 
-    Ctrl-C and SIGTERM come after it: a recording that took an hour is not lost at its end.
+    Ctrl-C and SIGTERM come after it.
 
     Raises:
         OSError: it cannot be written.

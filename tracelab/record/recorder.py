@@ -75,14 +75,11 @@ class Recorder:
     The first `skip` calls of `step` are left alone, the next `baseline` are timed without the
     profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
     written. Leaving the block earlier writes what there is. Under torchrun each rank writes its own
-    file.
-
-    Steps that are too short to be timed, or still get shorter, are timed longer: up to 44 steps and
-    three blocks more. Not in a job, whose ranks must all record the same steps.
+    file. Steps that are too short to be timed, or still get shorter, are timed longer: up to 44
+    steps and three blocks more. Not in a job, whose ranks must all record the same steps.
 
     Example:
-        recorder = Recorder("step.pt.trace.json.gz", skip=10)
-        with recorder:
+        with Recorder("step.pt.trace.json.gz", skip=10) as recorder:
             for batch in loader:
                 train(batch)
                 recorder.step()
@@ -90,8 +87,7 @@ class Recorder:
     Args:
         path: file to write; a name that ends in ``.gz`` is compressed. Where the program has
             several ranks and the name gives none, ``_rankN`` is put before its endings.
-        skip: number of steps to leave alone.
-        steps: number of steps to record.
+        skip, steps: number of steps to leave alone, and to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
         baseline: least number of steps before these that are timed without it.
         stacks: record Python functions (slows the host).
@@ -108,15 +104,15 @@ class Recorder:
         rank: this process's rank in a job of several, else None.
         local_world_size: how many ranks the job has on this machine, as torchrun says; where the
             launcher does not say so, whoever knows sets it.
-        has_gpu: whether there is a CUDA device; False as long as steps are left alone.
-        over: whether nothing more is recorded.
-        done: whether the trace is written.
+        has_gpu: False as long as steps are left alone.
+        over: nothing more is recorded.
+        done: the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
         calls: how many calls of `step` fill the trace; it grows while short steps are timed.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
-        waits_are_resolved: whether every stream wait in the file names what it waited for; None
-            where there is no wait, no file yet, or the file is too large to look.
+        waits_are_resolved: every stream wait in the file names what it waited for; None where there
+            is no wait, no file yet, or the file is too large to look.
 
     Raises:
         MissingSupportError: torch is not installed, or on entering, something that Cuspy needs.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tracelab.base.safe_text import clean, counted
 from tracelab.comparison.budgets import BudgetResult
-from tracelab.render.markdown.blocks import MAX_TEXT_LETTERS, chapter_blocks, comment
+from tracelab.render.markdown import MAX_TEXT_LETTERS, chapter_blocks, comment
 from tracelab.render.section import PROSE, Chapter, Section, Tone, table
 
 # Characters that fit next to the figures at 80 columns; a longer place is printed below them.

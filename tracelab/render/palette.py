@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from tracelab.base.arrays import Record
 from tracelab.report.glossary import CAUSES
@@ -93,58 +92,54 @@ def _luminance(color: str) -> float:
 
 
 # In the order of a picture's legend.
-KINDS: Mapping[str, SpanKind] = MappingProxyType(
-    {
-        "compute": SpanKind("#0072B2", "#3b93d0"),
-        "data": SpanKind("#A8447F", like="input", word="data loading"),
-        "forward": SpanKind("#0072B2", like="edge"),
-        "backward": SpanKind("#56B4E9", like="edge"),
-        "optimizer": SpanKind("#A99BD8", like="edge"),
-        "annotation": SpanKind("#D9C9A8", like="edge"),
-        "module": SpanKind("#C4C9CF", like="edge"),
-        "operator": SpanKind("#C4C9CF", like="edge"),
-        "other_compute": SpanKind("#0B3C5D"),
-        "comm": SpanKind("#E69F00", "#e69f00", word="communication"),
-        "copy": SpanKind("#009E73", "#1fae86", hatch="\\\\\\", hatch_ink="#4DBB9D"),
-        "memset": SpanKind("#5B2A4A", like="copy"),
-        "exposed_comm": SpanKind("#E69F00", like="comm", word="exposed communication"),
-        "exposed_copy": SpanKind("#009E73", like="copy"),
-        "step": SpanKind("#DDE3E9", like="edge"),
-        "step_left_out": SpanKind(
-            "#F3F5F7", like="edge", word="step that is not steady", is_striped=True
-        ),
-        "blocking": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
-        "harmless": SpanKind("#F6CDB0", word="blocking call, hardly any idle time"),
-        "launch_call": SpanKind("#8FA3B5", like="launch"),
-        "counter": SpanKind("#8FA3B5", like="launch", word="number over time"),
-        "host_step": SpanKind("#DDE3E9", word="step on the CPU"),
-        "wait": SpanKind(
-            "#F6CDB0",
-            like="host_blocked",
-            word="wait for other ranks",
-            hatch="/////",
-            hatch_ink="#D55E00",
-            is_striped=True,
-        ),
-        "transfer": SpanKind("#E69F00", like="comm"),
-        "idle": SpanKind(
-            "#EFF0F2", word="idle (no stream busy)", hatch="////", hatch_ink="#CDD2D7"
-        ),
-        # Causes of idle time, and parts of the critical path.
-        "host_blocked": SpanKind("#C24A00", "#e8702a", is_striped=True),
-        "input": SpanKind("#A8447F", "#d98bb6"),
-        "host_busy": SpanKind("#E6D93A", "#f0e442"),
-        "dependency": SpanKind("#56B4E9", "#7cc4ee"),
-        "launch": SpanKind("#8FA3B5", "#5b7289"),
-        "graph": SpanKind("#7461B0", like="dependency"),
-        "edge": SpanKind("#C4C9CF", "#4d545c"),
-        "profiler": SpanKind("#96714F", like="edge"),
-        "unknown": SpanKind("#6B7280", like="edge"),
-        "queue": SpanKind("#A99BD8", like="launch"),
-        "host": SpanKind("#E6D93A", like="host_busy"),
-        "sync": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
-    }
-)
+KINDS: Mapping[str, SpanKind] = {
+    "compute": SpanKind("#0072B2", "#3b93d0"),
+    "data": SpanKind("#A8447F", like="input", word="data loading"),
+    "forward": SpanKind("#0072B2", like="edge"),
+    "backward": SpanKind("#56B4E9", like="edge"),
+    "optimizer": SpanKind("#A99BD8", like="edge"),
+    "annotation": SpanKind("#D9C9A8", like="edge"),
+    "module": SpanKind("#C4C9CF", like="edge"),
+    "operator": SpanKind("#C4C9CF", like="edge"),
+    "other_compute": SpanKind("#0B3C5D"),
+    "comm": SpanKind("#E69F00", "#e69f00", word="communication"),
+    "copy": SpanKind("#009E73", "#1fae86", hatch="\\\\\\", hatch_ink="#4DBB9D"),
+    "memset": SpanKind("#5B2A4A", like="copy"),
+    "exposed_comm": SpanKind("#E69F00", like="comm", word="exposed communication"),
+    "exposed_copy": SpanKind("#009E73", like="copy"),
+    "step": SpanKind("#DDE3E9", like="edge"),
+    "step_left_out": SpanKind(
+        "#F3F5F7", like="edge", word="step that is not steady", is_striped=True
+    ),
+    "blocking": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
+    "harmless": SpanKind("#F6CDB0", word="blocking call, hardly any idle time"),
+    "launch_call": SpanKind("#8FA3B5", like="launch"),
+    "counter": SpanKind("#8FA3B5", like="launch", word="number over time"),
+    "host_step": SpanKind("#DDE3E9", word="step on the CPU"),
+    "wait": SpanKind(
+        "#F6CDB0",
+        like="host_blocked",
+        word="wait for other ranks",
+        hatch="/////",
+        hatch_ink="#D55E00",
+        is_striped=True,
+    ),
+    "transfer": SpanKind("#E69F00", like="comm"),
+    "idle": SpanKind("#EFF0F2", word="idle (no stream busy)", hatch="////", hatch_ink="#CDD2D7"),
+    # Causes of idle time, and parts of the critical path.
+    "host_blocked": SpanKind("#C24A00", "#e8702a", is_striped=True),
+    "input": SpanKind("#A8447F", "#d98bb6"),
+    "host_busy": SpanKind("#E6D93A", "#f0e442"),
+    "dependency": SpanKind("#56B4E9", "#7cc4ee"),
+    "launch": SpanKind("#8FA3B5", "#5b7289"),
+    "graph": SpanKind("#7461B0", like="dependency"),
+    "edge": SpanKind("#C4C9CF", "#4d545c"),
+    "profiler": SpanKind("#96714F", like="edge"),
+    "unknown": SpanKind("#6B7280", like="edge"),
+    "queue": SpanKind("#A99BD8", like="launch"),
+    "host": SpanKind("#E6D93A", like="host_busy"),
+    "sync": SpanKind("#C24A00", like="host_blocked", word="blocking call", is_striped=True),
+}
 
 
 def kind_word(kind: str) -> str:

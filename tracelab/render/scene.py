@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,34 +40,32 @@ class LaneType(NamedTuple):
 _ROW = Column("row", 4, DELTA)
 _NAME = Column("name", 2)
 # By type, as in the ids of lanes. Lanes of other types are of pictures or Perfetto alone.
-LANE_TYPES: Mapping[str, LaneType] = MappingProxyType(
-    {
-        "steps": LaneType(18, (_NAME,)),
-        "idle": LaneType(22, (_ROW, Column("line", 2), Column("op", 2))),
-        "exposed": LaneType(16, (_ROW, _NAME)),
-        "stream": LaneType(
-            26,
-            (
-                _NAME,
-                Column("op", 2),
-                Column("line", 2),
-                Column("call", 4, DELTA),
-                Column("why", 1),
-                Column("source", 4, DELTA),
-                Column("stream", 2),
-                Column("level", 1),
-                Column("captured", 2),
-            ),
+LANE_TYPES: Mapping[str, LaneType] = {
+    "steps": LaneType(18, (_NAME,)),
+    "idle": LaneType(22, (_ROW, Column("line", 2), Column("op", 2))),
+    "exposed": LaneType(16, (_ROW, _NAME)),
+    "stream": LaneType(
+        26,
+        (
+            _NAME,
+            Column("op", 2),
+            Column("line", 2),
+            Column("call", 4, DELTA),
+            Column("why", 1),
+            Column("source", 4, DELTA),
+            Column("stream", 2),
+            Column("level", 1),
+            Column("captured", 2),
         ),
-        "path": LaneType(16, (_ROW,)),
-        "counter": LaneType(28, (Column("value", 8),)),
-        "phase": LaneType(14, (_NAME, Column("level", 1))),
-        "module": LaneType(14, (_NAME, Column("level", 1))),
-        "operator": LaneType(14, (_NAME, Column("level", 1))),
-        "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
-        "wait": LaneType(18, (_NAME,)),
-    }
-)
+    ),
+    "path": LaneType(16, (_ROW,)),
+    "counter": LaneType(28, (Column("value", 8),)),
+    "phase": LaneType(14, (_NAME, Column("level", 1))),
+    "module": LaneType(14, (_NAME, Column("level", 1))),
+    "operator": LaneType(14, (_NAME, Column("level", 1))),
+    "host": LaneType(22, (_NAME, Column("line", 2), Column("cost", 4), _ROW)),
+    "wait": LaneType(18, (_NAME,)),
+}
 
 _MAX_EVIDENCE_OF_FINDING = 50
 
@@ -313,10 +310,10 @@ class Scene(Record, eq=False):
 
 
 def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
-    """Sort what a finding cites, the worst first.
+    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
 
-    That is in a steady step, and where its calls caused most idle time; then by the GPU's idle time
-    during it and in the gap that covers its end, and by its length.
+    Where these are equal, by the GPU's idle time during it and in the gap that covers its end, and
+    by its length.
     """
     steps = [scene.steps[number] for number in scene.usual_steps]
     idle = scene.lane(f"idle:{mark.device}")

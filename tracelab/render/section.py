@@ -210,11 +210,7 @@ def column_title(name: str) -> str:
 
 
 def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
-    """A value as a table shows it, by its type and its unit, which its column's name ends in.
-
-    >>> cell("idle_ns", 1500)[0], cell("busy_share", 0.25)[0], cell("count", 1200)[0]
-    ('1.50 \u00b5s', '25.0 %', '1,200')
-    """
+    """A value as a table shows it, by its type and its unit, which its column's name ends in."""
     unit = unit or name.rpartition("_")[2]
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, pairwise
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -56,11 +55,7 @@ def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
 
 
 def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
-    """Return round points of a stretch of time (int64[n], ns), and their labels in `axis_unit`.
-
-    >>> ticks(20_000, at_most=2, start_ns=812_305_000)
-    (array([812310000, 812320000]), ['812.31', '812.32'])
-    """
+    """Return round points of a stretch of time (int64[n], ns), and their labels in `axis_unit`."""
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
     finer_ns, spacing_ns = next(
@@ -101,11 +96,7 @@ def share_text(part: int, whole: int, decimals: int = 0) -> str:
 
 
 def bare_name(name: str) -> str:
-    """Return what tells people what an activity is; of other C++ functions the bare name.
-
-    >>> bare_name("void at::native::softmax_warp_forward<512, 1, float>(float*)")
-    'softmax_warp_forward'
-    """
+    """Return what tells people what an activity is; of other C++ functions the bare name."""
     own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
     own = own or name.removeprefix(_MODULE_PREFIX)
     return shorten(kernel_label(name) or own, _MAX_NAME_LETTERS)
@@ -136,11 +127,7 @@ def signed_time(time_ns: int) -> str:
 
 
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
-    """A time and between which two it is expected, in the unit that suits it.
-
-    >>> interval_text(2_213_000, 1_900_000, 12_404_000), interval_text(-28_213, -31_404, 0)
-    ('2.21 ms (1.90 to 12.4)', '-28.2 µs (-31.4 to 0)')
-    """
+    """A time and between which two it is expected: 2.21 ms (1.90 to 12.4)."""
     unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
     time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
     text = f"{time} {unit}" if time_ns else "0"
@@ -260,13 +247,11 @@ def rate_text(rate: float) -> str:
 
 
 # How figures are written, by the unit that the name of their column ends in.
-UNITS: Mapping[str, Callable[[Any], str]] = MappingProxyType(
-    {
-        "ns": time_text,
-        "share": exact_percent,
-        "bytes": bytes_text,
-        "per step": count_text,
-        "rate": rate_text,
-        "FLOP/s": rate_text,
-    }
-)
+UNITS: Mapping[str, Callable[[Any], str]] = {
+    "ns": time_text,
+    "share": exact_percent,
+    "bytes": bytes_text,
+    "per step": count_text,
+    "rate": rate_text,
+    "FLOP/s": rate_text,
+}

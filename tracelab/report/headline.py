@@ -1,4 +1,4 @@
-"""The first figures of a file: of one step, in whole percents that add up."""
+"""The first figures of a file, in whole percents that add up."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
 def apportion(amounts: Sequence[int], whole: int) -> list[int]:
     """Whole numbers in the proportion of some amounts that add up: by largest remainder.
 
-    >>> apportion([2, 1], 1_000), apportion([1, 1, 1], 100), apportion([0, 0], 10)
-    ([667, 333], [34, 33, 33], [0, 0])
+    >>> apportion([1, 1, 1], 100)
+    [34, 33, 33]
     """
     total = sum(amounts)
     if not total:

@@ -27,7 +27,7 @@ def decide_job(
 
 
 def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
-    """Group the files that were recorded together, as the ranks of one job.
+    """Group the files that were recorded together, as the ranks of one job, by their places.
 
     Those have the same number of ranks and of process groups of all ranks, different ranks, and
     steps that all ran at some one moment. Of files that say nothing of other ranks, names differ
@@ -35,9 +35,6 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     apart.
 
     There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
-
-    Returns:
-        the places of each recording's files, ascending, by the first.
     """
     recordings: list[_Files] = []
     for files in _grouped(range(len(traces)), lambda i: _claim(traces[i], i)):

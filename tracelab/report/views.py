@@ -19,7 +19,7 @@ from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo
 
 # The columns of figures that the sections of the package show, by the key of their table.
-FIGURES = MappingProxyType({measure.key: measure.figures for measure in MEASURES})
+FIGURES = {measure.key: measure.figures for measure in MEASURES}
 # A rule is about each of these alone.
 _JUDGED_ALONE = (
     *KINDS,

@@ -35,7 +35,7 @@ class TracelabCallback(TrainingCallback, _Callback):
         settings: path, skip, steps, stacks, shapes, memory and collector, as of `capture`.
 
     Attributes:
-        capture: what is recorded, for its `report` and its `png`.
+        capture: for its `report` and its `png`.
     """
 
     def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:

@@ -23,7 +23,7 @@ class TracelabCallback(TrainingCallback, TrainerCallback):
         settings: path, skip, steps, stacks, shapes, memory and collector, as of `capture`.
 
     Attributes:
-        capture: what is recorded, for its `report` and its `png`.
+        capture: for its `report` and its `png`.
     """
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,26 +26,22 @@ _WIDE_COLUMNS = 12
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
 _OVERLAP_COLORS = {"kind": "compute", "stream": "copy", "device": "graph"}
-_OF_RANKS = MappingProxyType(  # color and name of each part of `RankShares.percents`
-    {
-        "compute": ("compute", "compute"),
-        "wait": ("wait", "wait for other ranks"),
-        "transfer": ("transfer", "transfer"),
-        "unmatched": ("comm", "unmatched communication"),
-        "copies": ("copy", "copies"),
-        "idle": ("unknown", "idle"),
-    }
-)
+_OF_RANKS = {
+    "compute": ("compute", "compute"),
+    "wait": ("wait", "wait for other ranks"),
+    "transfer": ("transfer", "transfer"),
+    "unmatched": ("comm", "unmatched communication"),
+    "copies": ("copy", "copies"),
+    "idle": ("unknown", "idle"),
+}
 # By the title of a heat map of a job: the field of a step that has its time, and its color.
-_OF_STEPS = MappingProxyType(
-    {
-        "compute": ("compute_ns", "compute"),
-        "wait for other ranks": ("wait_ns", "host_blocked"),
-        "transfer": ("transfer_ns", "comm"),
-        "copies": ("copy_ns", "copy"),
-        "idle": ("idle_ns", "unknown"),
-    }
-)
+_OF_STEPS = {
+    "compute": ("compute_ns", "compute"),
+    "wait for other ranks": ("wait_ns", "host_blocked"),
+    "transfer": ("transfer_ns", "comm"),
+    "copies": ("copy_ns", "copy"),
+    "idle": ("idle_ns", "unknown"),
+}
 _MIN_COPY_SHARE = 0.01
 _Value = tuple[float, str]  # a share, NaN without one, and what it says
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import chain, takewhile
 from pathlib import PurePath
 from string import ascii_letters, digits
-from types import MappingProxyType
 
 from tracelab.base.arrays import ABSENT, Record
 from tracelab.base.names import short_names
@@ -56,9 +55,9 @@ _MAX_WORK_ROWS, _MAX_WORK_ROWS_OF_RANK, _MAX_RANKS = 30, 10, 64
 # Parts of a job in which one rank's table is shown at a time.
 _BY_RANK = ("kernels", "lines")
 # The only addresses that a page links to: those of our own table.
-_LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
-)
+_LINKS: Mapping[str, tuple[str, str]] = {
+    remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url
+}
 # Of parts that have several sections.
 _TITLES = {
     "bubbles": "Idle by cause and step",
@@ -73,15 +72,16 @@ _MAX_NAME_LETTERS, _MAX_FULL_NAME_LETTERS = 48, 300
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
 _WORD = f"{ascii_letters}{digits}_:"
-_FITS: Mapping[Fit, str] = MappingProxyType(
-    {Fit.NUMBER: "", Fit.LABEL: "label", Fit.BRIEF: "label", Fit.PROSE: "prose"}
-)
-_COLORS: Mapping[str, str] = MappingProxyType(
-    {
-        **{term.name: term.key for term in (*PATH_KINDS.terms, *CAUSES.terms)},
-        **{term.key: term.key for term in (*PATH_KINDS.terms, *CAUSES.terms, *KINDS.terms)},
-    }
-)
+_FITS: Mapping[Fit, str] = {
+    Fit.NUMBER: "",
+    Fit.LABEL: "label",
+    Fit.BRIEF: "label",
+    Fit.PROSE: "prose",
+}
+_COLORS: Mapping[str, str] = {
+    **{term.name: term.key for term in (*PATH_KINDS.terms, *CAUSES.terms)},
+    **{term.key: term.key for term in (*PATH_KINDS.terms, *CAUSES.terms, *KINDS.terms)},
+}
 
 
 class FilePart(Record, eq=False):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,9 +37,7 @@ MAX_NAMES = 0xFFFF
 # Types of lanes that have names alone: outside of the detail those of the longest spans.
 _NAMES_ALONE = ("phase", "module", "operator")
 # By type of lane, the column that names its spans, where that is not the name of their events.
-_NAMING: Mapping[str, str] = MappingProxyType(
-    {"steps": "text", "exposed": "blocker", "wait": "text"}
-)
+_NAMING: Mapping[str, str] = {"steps": "text", "exposed": "blocker", "wait": "text"}
 
 
 class Name(NamedTuple):

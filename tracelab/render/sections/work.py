@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from tracelab.base.arrays import Record
@@ -21,7 +20,7 @@ from tracelab.report.schema import RATES, KernelMetrics, WorkMetrics
 from tracelab.report.views import FIGURES, RankView, View
 
 _NAMED_PHASES = ("forward", "backward", "optimizer")
-_KIND_WORDS = MappingProxyType({"comm": "communication", "copy": "copies", "memset": "memsets"})
+_KIND_WORDS = {"comm": "communication", "copy": "copies", "memset": "memsets"}
 _MAX_NAMED_KINDS = 4
 _MIN_NAMED_GPU_SHARE = 0.01
 # A compiler fuses most of such kernels.
@@ -296,48 +295,46 @@ def _module(row: WorkMetrics) -> str:
     return _label(own, row.where, _origin(row))
 
 
-_TABLES = MappingProxyType(
-    {
-        "kernels": _Table(
-            "Kernels",
-            "kernel",
-            "kernels",
-            f"name{PART}kind",
-            lambda row: _label(row.name, row.kind),
-            has_phase=True,
+_TABLES = {
+    "kernels": _Table(
+        "Kernels",
+        "kernel",
+        "kernels",
+        f"name{PART}kind",
+        lambda row: _label(row.name, row.kind),
+        has_phase=True,
+    ),
+    "operators": _Table(
+        "Operators",
+        "operator",
+        "operators",
+        f"operator{PART}phase",
+        lambda row: _label(row.name, row.where, _origin(row)),
+        ("CPU and GPU time of the operator itself, without the operators it calls.",),
+        has_calls=True,
+    ),
+    "lines": _Table(
+        "Lines",
+        "line",
+        "lines",
+        f"line{PART}function",
+        lambda row: _label(row.where, row.name, _origin(row)),
+        (
+            "CPU time of a line with all that it calls outside the program's own code. A row "
+            "without a line number is a call whose line is not known, or what the function did "
+            "between its calls.",
         ),
-        "operators": _Table(
-            "Operators",
-            "operator",
-            "operators",
-            f"operator{PART}phase",
-            lambda row: _label(row.name, row.where, _origin(row)),
-            ("CPU and GPU time of the operator itself, without the operators it calls.",),
-            has_calls=True,
+    ),
+    "modules": _Table(
+        "Modules",
+        "module",
+        "modules",
+        f"module{PART}inside",
+        _module,
+        (
+            "CPU time of the module itself, without the modules it calls. The backward pass "
+            "runs outside of modules.",
         ),
-        "lines": _Table(
-            "Lines",
-            "line",
-            "lines",
-            f"line{PART}function",
-            lambda row: _label(row.where, row.name, _origin(row)),
-            (
-                "CPU time of a line with all that it calls outside the program's own code. A row "
-                "without a line number is a call whose line is not known, or what the function did "
-                "between its calls.",
-            ),
-        ),
-        "modules": _Table(
-            "Modules",
-            "module",
-            "modules",
-            f"module{PART}inside",
-            _module,
-            (
-                "CPU time of the module itself, without the modules it calls. The backward pass "
-                "runs outside of modules.",
-            ),
-            has_calls=True,
-        ),
-    }
-)
+        has_calls=True,
+    ),
+}

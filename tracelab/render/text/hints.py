@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tracelab.base.safe_text import clean
@@ -16,12 +15,10 @@ if TYPE_CHECKING:
 ALL_IN_JSON = "(all of them in --json)"
 MORE_IN_JSON = "more in --json"
 FULL_NAMES_IN_JSON = "full names in --json"
-OF_LOSSES: Mapping[str, str] = MappingProxyType(
-    {
-        "streams_not_compared": "--all-pairs has all",
-        "nested_steps": "pass --step-on with a pattern of the inner ones to make them the steps",
-    }
-)
+OF_LOSSES: Mapping[str, str] = {
+    "streams_not_compared": "--all-pairs has all",
+    "nested_steps": "pass --step-on with a pattern of the inner ones to make them the steps",
+}
 FULL = "--full"
 BRIEF = "--brief"
 SOURCE = "--source DIR names them"

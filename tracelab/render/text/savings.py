@@ -24,8 +24,7 @@ class Price(Record):
     """Saving of a finding's fix, as a share of the printed step and as time of it.
 
     Attributes:
-        how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without a
-            replay, of which a fix may save more or less.
+        how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without one.
         low_share, high_share: interval of the saving; None without one.
         time_ns: None unless a saving is predicted.
     """

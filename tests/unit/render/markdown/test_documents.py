@@ -15,8 +15,7 @@ from tracelab.comparison.budget_check import check
 from tracelab.comparison.budgets import BudgetResult, Budgets
 from tracelab.findings.finding import Where
 from tracelab.render.first_screen import first_screen
-from tracelab.render.markdown.blocks import MAX_LETTERS, details
-from tracelab.render.markdown.report import render_markdown
+from tracelab.render.markdown import MAX_LETTERS, details, render_markdown
 from tracelab.render.ranks import ranks_of_job
 from tracelab.render.registry import render_as
 from tracelab.render.text.screen import ranks_table

@@ -9,7 +9,7 @@ from tests.build.hostile import PAYLOADS
 from tests.checks import with_each
 from tests.examples import examples
 from tracelab.base.safe_text import clean
-from tracelab.render.markdown.blocks import code, code_in_cell, prose, table
+from tracelab.render.markdown import code, code_in_cell, prose, table
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 PLAIN = {"text", "text_special", "code_inline"}
