@@ -43,9 +43,9 @@ def _sections(results: Sequence[BudgetResult], most_letters: int) -> tuple[Secti
     listed = table(
         "",
         results,
-        ("budget", lambda x: x.name, PROSE),
-        ("found", lambda x: x.measured),
-        ("allowed", lambda x: x.allowed),
+        ("budget", "name", PROSE),
+        ("found", "measured"),
+        ("allowed", "allowed"),
         ("", lambda x: "passed" if x.passed else "FAILED"),
         (
             "where",

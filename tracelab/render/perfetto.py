@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import ABSENT, Arrays
@@ -78,8 +77,8 @@ class Track(Arrays):
     end_ns: Int64Array
     name: Texts
     arguments: Mapping[str, Texts | Int64Array]
-    place: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
-    slice_index: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
+    place: NDArray[np.intp] = NOTHING
+    slice_index: NDArray[np.intp] = NOTHING
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:

@@ -168,12 +168,12 @@ class Places(Arrays):
             ABSENT.
     """
 
-    event_id: Int64Array = field(default_factory=lambda: NOTHING)
-    start_ns: Int64Array = field(default_factory=lambda: NOTHING)
-    end_ns: Int64Array = field(default_factory=lambda: NOTHING)
-    thread: NDArray[np.int32] = field(default_factory=lambda: NOTHING)
-    name: Int64Array = field(default_factory=lambda: NOTHING)
-    row: Int64Array = field(default_factory=lambda: NOTHING)
+    event_id: Int64Array = NOTHING
+    start_ns: Int64Array = NOTHING
+    end_ns: Int64Array = NOTHING
+    thread: NDArray[np.int32] = NOTHING
+    name: Int64Array = NOTHING
+    row: Int64Array = NOTHING
 
     def __len__(self) -> int:
         return len(self.event_id)
@@ -244,7 +244,7 @@ class Scene(Record, eq=False):
     texts: tuple[str, ...] = ()
     lines: tuple[Line, ...] = ()
     places: Places = field(default_factory=Places)
-    critical_path: NDArray[np.intp] = field(default_factory=lambda: NOTHING)
+    critical_path: NDArray[np.intp] = NOTHING
     usual_steps: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     label: str = ""

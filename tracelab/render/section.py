@@ -98,8 +98,9 @@ class Line(Record):
         return "".join(span.text for span in self.spans)
 
 
-# A column's title, the text of its cell in a row, and how the column behaves.
-Cell = tuple[str, Callable[[_Row], str], Fit] | tuple[str, Callable[[_Row], str]]
+# A column's title, the field or the text of its cell in a row, and how the column behaves.
+Text = Callable[[_Row], str]
+Cell = tuple[str, Text[_Row] | str, Fit] | tuple[str, Text[_Row] | str]
 
 
 def table(
@@ -117,6 +118,7 @@ def table(
     A column that is False is left out. Beyond `most` rows a note counts the others.
     """
     kept = [column for column in columns if not isinstance(column, bool)]
+    texts = [_text_of(text) if isinstance(text, str) else text for _, text, *_ in kept]
     shown = list(rows)
     left_out = 0 if most is None else len(shown[most:])
     more = f"… and {counted(left_out, noun, f'{noun}s')} more {ALL_IN_JSON}."
@@ -124,7 +126,7 @@ def table(
         title,
         tuple(lines),
         tuple(Column(heading, *fit) for heading, _, *fit in kept),
-        tuple(tuple(text(row) for _, text, *_ in kept) for row in shown[:most]),
+        tuple(tuple(text(row) for text in texts) for row in shown[:most]),
         (*([more] if left_out else []), *notes),
         tone,
     )
@@ -219,4 +221,4 @@ def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
         return UNITS[unit](value) if is_written else f"{value:,}", Fit.NUMBER
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {cell(name, part)[0]}" for key, part in value.items()), Fit.PROSE
-    return str(value), Fit.LABEL
+    return value if isinstance(value, str) else str(value), Fit.LABEL

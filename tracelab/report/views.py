@@ -57,10 +57,9 @@ class Scope(Record):
 
     def share_of(self, finding: Finding) -> float:
         """Share of a step that a finding's fix saves, or that is attributed to it, 0 to 1."""
-        if finding.saves_ns is not None and self.savings is not None:
-            return min(1.0, finding.saves_ns / max(1, self.savings.step_ns or 0))
-        if finding.saves_high_ns is not None and self.savings is not None:
-            return min(1.0, finding.saves_high_ns / max(1, self.savings.step_ns or 0))
+        saves_ns = finding.saves_high_ns if finding.saves_ns is None else finding.saves_ns
+        if saves_ns is not None and self.savings is not None:
+            return min(1.0, saves_ns / max(1, self.savings.step_ns or 0))
         return min(1.0, finding.bound_ns / max(1, self.base_ns))
 
     def cost_share_of(self, finding: Finding) -> float:

@@ -123,7 +123,7 @@ def _ranks(diff: Diff) -> Section:
         *_times(lambda x: x.length),
         ("", lambda x: percent_change(x.length)),
         ("noise", lambda x: time_text(x.length.noise_ns)),
-        ("", lambda x: x.verdict),
+        ("", "verdict"),
     )
 
 
@@ -139,7 +139,7 @@ def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
     """Show several predictions; it is not known which of the changes were made."""
     if len(diffs) < 2:
         return []
-    change: Cell[PredictionDiff] = ("change", lambda x: x.name, LABEL)
+    change: Cell[PredictionDiff] = ("change", "name", LABEL)
     return [table("Predicted savings", diffs, change, ("saves (interval)", interval_of))]
 
 
@@ -239,8 +239,8 @@ def _findings(rank: RankDiff) -> Iterator[Section]:
         yield table(
             "Findings",
             changed[:_MAX_FINDINGS],
-            ("rule", lambda x: x.rule),
-            ("", lambda x: x.state),
+            ("rule", "rule"),
+            ("", "state"),
             ("before", lambda x: exact_percent(x.before_share) if x.state != NEW else "-"),
             ("after", lambda x: exact_percent(x.after_share) if x.state != GONE else "-"),
             ("", lambda x: "" if x.beyond_noise else NOISE),

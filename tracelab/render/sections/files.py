@@ -253,8 +253,8 @@ def unrecognised(trace: TraceInfo) -> Iterator[Section]:
         yield table(
             "Unrecognized kernels",
             trace.unrecognised,
-            ("time", lambda x: time_text(x.total_ns)),
-            ("count", lambda x: f"{x.count:,}"),
-            ("kernel", lambda x: x.name, LABEL),
+            ("time", "total_ns"),
+            ("count", "count"),
+            ("kernel", "name", LABEL),
             lines=(f"They are counted as compute; {COMM_PATTERN}.",),
         )

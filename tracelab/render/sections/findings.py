@@ -10,7 +10,7 @@ from tracelab.base.safe_text import counted
 from tracelab.findings.finding import INFO, Finding, Savings
 from tracelab.findings.fixes import NO_EDIT, NO_FINDING
 from tracelab.findings.places import TOGETHER, sentence_of
-from tracelab.render.section import LABEL, PART, PROSE, TONES, Cell, Section, Tone, table
+from tracelab.render.section import LABEL, PART, PROSE, TONES, Section, Text, Tone, table
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.savings import REASONS, amount, interval, lowered, price
 from tracelab.render.words import (
@@ -142,7 +142,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
     return table(
         "Minor or not actionable",
         findings,
-        ("rule", lambda x: x.rule),
+        ("rule", "rule"),
         ("takes", lambda x: percent_text(x.cost_ns, scope.length_ns)),
         ("up to", lambda x: percent_text(x.bound_ns, scope.base_ns)),
         is_priced and ("saves", lambda x: _saves(x, scope)),
@@ -191,8 +191,7 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
     useful = [row for row in items if _has_saving(row)]
     useless = [row for row in items if not _has_saving(row)]
     shown = [*useful, *useless[:_MAX_WITHOUT_SAVING]][:_MAX_PROFILE_ROWS]
-    columns: list[Cell[CausalMetrics]] = [
-        (_ONE_AND_MANY[by][0], _row_name, LABEL),
+    columns: list[tuple[str, Text[CausalMetrics]]] = [
         ("CPU", lambda x: _time(None if x.by == KERNEL else x.host_ns)),
         ("GPU", lambda x: _time(x.gpu_ns)),
         (f"{unit}\nwithout it", lambda x: _time(x.free_ns)),
@@ -204,7 +203,8 @@ def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Se
     return table(
         f"Causal profile by {by}",
         shown,
-        *(column for column in columns if any(column[1](row) for row in shown)),
+        (_ONE_AND_MANY[by][0], _row_name, LABEL),
+        *(column for column in columns if any(map(column[1], shown))),
         lines=_summary(rows, unit, savings),
         notes=_notes(items, useless, len(items) - len(shown)),
     )
