@@ -11,8 +11,7 @@ import time
 
 import torch
 
-from tracelab.record.hooks import watch_optimizer_step
-from tracelab.record.script import StepFunction, StopRun, run_program
+from tracelab.record.hooks import StepFunction, StopRun, run_program, watch_optimizer_step
 
 
 def main():

@@ -84,9 +84,15 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch", extra="record")
     from tracelab.record.capture import capture
-    from tracelab.record.hooks import MissingFunctionError, watch_annotation, watch_optimizer_step
+    from tracelab.record.hooks import (
+        MissingFunctionError,
+        StepFunction,
+        StopRun,
+        run_program,
+        watch_annotation,
+        watch_optimizer_step,
+    )
     from tracelab.record.pytorch import lacks_gpu
-    from tracelab.record.script import StepFunction, StopRun, run_program
     from tracelab.system.processes import terminable
 
     if whole and (step_on or stop_after):

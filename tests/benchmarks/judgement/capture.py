@@ -200,8 +200,7 @@ def _advised(program: dict[str, Any], folder: Path) -> str:
 def _time(program: dict[str, Any], script: str, arguments: Sequence[str], answers: Any) -> None:
     import torch
 
-    from tracelab.record.hooks import watch_optimizer_step
-    from tracelab.record.script import StepFunction, run_program
+    from tracelab.record.hooks import StepFunction, run_program, watch_optimizer_step
 
     wait = torch.cuda.synchronize if torch.cuda.is_available() else time.monotonic
     steps = _blocks(program.get("settle", 5), answers, wait)

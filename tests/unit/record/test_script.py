@@ -5,8 +5,7 @@ import textwrap
 import pytest
 
 from tracelab.base.errors import UsageError
-from tracelab.record.hooks import MissingFunctionError
-from tracelab.record.script import StepFunction, run_program
+from tracelab.record.hooks import MissingFunctionError, StepFunction, run_program
 from tracelab.system.processes import terminable
 
 
