@@ -20,7 +20,7 @@ from tests.build.cupti_collector import DEFAULT, Collector, load, rewritten, wri
 from tests.bundled_traces import PATHS, files_of, name_of, report_of
 from tracelab import analyze
 from tracelab.base.options import Options
-from tracelab.measures.table import Table
+from tracelab.measures.measure import Table
 from tracelab.model.trace import Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources

@@ -19,9 +19,8 @@ from msgspec import Meta
 
 from tracelab.findings.finding import Finding, Savings
 from tracelab.job.merge import Job
-from tracelab.measures.measure import Measure
+from tracelab.measures.measure import Measure, Table
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.table import Table
 from tracelab.render.brief import MAX_BYTES, Brief
 from tracelab.report.headline import Headline
 from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf

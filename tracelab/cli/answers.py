@@ -32,9 +32,8 @@ from tracelab.base.options import Options, several
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Side
 from tracelab.outputs.picture import draw, draw_results, part_of
-from tracelab.read.remote import is_url
 from tracelab.read.sources import find_sources
-from tracelab.read.streams import Source
+from tracelab.read.streams import Source, is_url
 from tracelab.render.brief import render_brief
 from tracelab.render.glossary import explanation
 from tracelab.render.picture.save import Look

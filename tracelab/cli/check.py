@@ -109,8 +109,8 @@ def check(
     from tracelab.base.names import is_share
     from tracelab.comparison.budget_check import check as hold_to
     from tracelab.comparison.budgets import parse_budgets, require_checkable
-    from tracelab.read.remote import is_url
     from tracelab.read.sources import find_sources
+    from tracelab.read.streams import is_url
     from tracelab.render.budgets import (
         github_annotations,
         junit_xml,
@@ -183,7 +183,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     from dataclasses import replace
 
     from tracelab.comparison.budgets import parse_toml
-    from tracelab.read.remote import is_url
+    from tracelab.read.streams import is_url
 
     try:
         text = file.read_text(encoding="utf-8")

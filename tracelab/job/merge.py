@@ -24,7 +24,7 @@ from tracelab.job.path import JobPath, find_job_path
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
 from tracelab.job.stragglers import MIN_SLOWDOWN, Straggler, find_stragglers, slowdown
-from tracelab.measures.table import Table, Tabled
+from tracelab.measures.measure import Table, Tabled
 from tracelab.measures.window_times import PROFILED
 
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key

@@ -27,9 +27,9 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.model.binding import REASONS, Reason
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED, Host
+from tracelab.model.kernel_kinds import is_graph_launch
 from tracelab.model.lookup import expand_ranges, groups_of, match_names, range_of
 from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline

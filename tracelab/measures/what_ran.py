@@ -33,9 +33,8 @@ from tracelab.model.arithmetic import Products, products
 from tracelab.model.cuda_graphs import Basis, Origins
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import Nesting
-from tracelab.model.phases import Phase, Phases
+from tracelab.model.phases import ModuleName, ModulePaths, Phase, Phases
 from tracelab.model.program.call_sites import CallSite, call_sites, program_calls, waiting_threads
-from tracelab.model.program.module_paths import ModuleName, ModulePaths
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline

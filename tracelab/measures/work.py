@@ -33,8 +33,7 @@ from tracelab.model.cuda_graphs import Basis
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised, work_of
 from tracelab.model.lookup import groups_of
-from tracelab.model.phases import Phase
-from tracelab.model.program.module_paths import OUTSIDE_MODULES, ModuleName
+from tracelab.model.phases import OUTSIDE_MODULES, ModuleName, Phase
 from tracelab.model.trace import ABSENT, Category
 
 OUTSIDE_OPERATORS = "outside any operator"

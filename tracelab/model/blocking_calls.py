@@ -21,7 +21,9 @@ from tracelab.base.intervals import (
     union,
 )
 from tracelab.base.options import PROFILER_STEP
-from tracelab.model.driver_api import (
+from tracelab.model.frames import is_profiler_frame
+from tracelab.model.kernel_kinds import (
+    copies_pageable_memory,
     is_allocation,
     is_asynchronous_copy,
     is_device_sync,
@@ -29,8 +31,6 @@ from tracelab.model.driver_api import (
     is_stream_sync,
     is_synchronous_copy,
 )
-from tracelab.model.frames import is_profiler_frame
-from tracelab.model.kernel_kinds import copies_pageable_memory
 from tracelab.model.latencies import MAX_CALL_NS, MAX_STEP_CALL_NS
 from tracelab.model.lookup import expand_ranges, groups_of, is_nested, match_names, unions
 from tracelab.model.timeline import Timeline

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.base.names import qualified_name
-from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_graph_launch
 from tracelab.model.lookup import Nesting, groups_of, map_names, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, GroupText, Trace

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
-from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.kernel_kinds import is_copy_kernel, is_memset_kernel
+from tracelab.model.kernel_kinds import is_copy_kernel, is_graph_launch, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.lost_work import Captures, find_captures
+from tracelab.model.phases import ModulePaths
 from tracelab.model.program.call_sites import call_sites
-from tracelab.model.program.module_paths import ModulePaths
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.activities import Activities
-from tracelab.model.driver_api import (
+from tracelab.model.kernel_kinds import (
     begins_capture,
     ends_capture,
     is_asynchronous_copy,

@@ -14,8 +14,13 @@ from tracelab.base.arrays import Record
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream
-from tracelab.model.driver_api import is_extended_launch, is_graph_launch
-from tracelab.model.kernel_kinds import CommTest, classify, comm_test
+from tracelab.model.kernel_kinds import (
+    CommTest,
+    classify,
+    comm_test,
+    is_extended_launch,
+    is_graph_launch,
+)
 from tracelab.model.lookup import match_names
 from tracelab.model.lost_work import LostWork, find_lost_work, missing_work
 from tracelab.model.steps import MIN_STEPS, Step, Window, bounds_of, choose_pattern, find_steps

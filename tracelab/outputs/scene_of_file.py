@@ -27,8 +27,7 @@ from tracelab.model.binding import REASONS, Constraint, Reason
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import Nesting, map_names, rows_of
-from tracelab.model.phases import Phase, Phases, phase_of_annotation
-from tracelab.model.program.module_paths import module_calls
+from tracelab.model.phases import Phase, Phases, module_calls, phase_of_annotation
 from tracelab.model.steps import Step
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import Category, Trace

@@ -34,8 +34,15 @@ from tracelab.base.safe_text import brief
 from tracelab.read.json.array import ArrayReader
 from tracelab.read.json.events import decode_texts, is_text_of_event, mapping
 from tracelab.read.json.numbers import natural_number
-from tracelab.read.remote import is_url, shown_path
-from tracelab.read.streams import MAX_RATIO, READ_ERRORS, Source, open_source, unreadable
+from tracelab.read.streams import (
+    MAX_RATIO,
+    READ_ERRORS,
+    Source,
+    is_url,
+    open_source,
+    shown_path,
+    unreadable,
+)
 from tracelab.system.files import hidden_path
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz", ".pftrace", ".pftrace.gz")

@@ -16,7 +16,7 @@ from tracelab.base.errors import UsageError
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"
 FINDING = "tracelab.findings.finding:Finding"
-TABLE = "tracelab.measures.table:Table"
+TABLE = "tracelab.measures.measure:Table"
 WHATIF = "tracelab.report.schema:WhatIf"
 BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"

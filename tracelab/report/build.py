@@ -36,7 +36,7 @@ from tracelab.model.losses import (
 from tracelab.model.steps import find_repeated
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.read.remote import shown_path
+from tracelab.read.streams import shown_path
 from tracelab.report.finding_groups import put_groups_first
 from tracelab.report.job_files import choose_ranks, decide_job
 from tracelab.report.schema import (

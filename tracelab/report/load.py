@@ -14,8 +14,8 @@ import orjson
 from tracelab.base.errors import UnreadableInputError
 from tracelab.findings.registry import about_of
 from tracelab.measures import window_times
+from tracelab.measures.measure import decode_table
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.table import decode_table
 from tracelab.read.json.damage import MAX_VALUES, count_values
 from tracelab.read.sources import Given, Inputs, is_several, named_source, source_of
 from tracelab.read.streams import READ_ERRORS, Source, open_source, report_read, watched

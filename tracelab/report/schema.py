@@ -41,17 +41,18 @@ from tracelab.measures.blocking_calls import BlockingCallMetrics as BlockingCall
 from tracelab.measures.critical_path import CriticalPathMetrics as CriticalPathMetrics
 from tracelab.measures.graph_idle import GraphIdleMetrics as GraphIdleMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics as CulpritMetrics
-from tracelab.measures.measure import Figure as Figure, constrained as constrained
-from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
-from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
-from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
-from tracelab.measures.table import (
+from tracelab.measures.measure import (
     JOINT as JOINT,
+    Figure as Figure,
     Table as Table,
     Tabled,
+    constrained as constrained,
     csv_text as csv_text,
     flatten as flatten,
 )
+from tracelab.measures.memory import MemoryMetrics as MemoryMetrics
+from tracelab.measures.overlap import OverlapMetrics as OverlapMetrics
+from tracelab.measures.starts import LatencyMetrics as LatencyMetrics, StartMetrics as StartMetrics
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS as OUTSIDE_FUNCTIONS
 from tracelab.measures.window_times import (
     PROFILED,

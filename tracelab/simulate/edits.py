@@ -16,9 +16,8 @@ from tracelab.base.arrays import Arrays, Record
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.driver_api import is_free, is_graph_launch
 from tracelab.model.frames import is_backward, is_optimizer_step
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_free, is_graph_launch
 from tracelab.model.latencies import lower_median
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category

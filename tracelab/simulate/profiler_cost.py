@@ -26,10 +26,9 @@ from tracelab.base.intervals import Int64Array, Intervals, contains, measure_wit
 from tracelab.measures.measure import summed
 from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import is_inside
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_graph_launch
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import (

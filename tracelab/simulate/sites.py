@@ -24,7 +24,6 @@ from tracelab.base.intervals import (
     subtract,
     union,
 )
-from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.frames import (
     called_as_shown,
     is_of_torch,
@@ -34,7 +33,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.host import Doing, Host, ThreadState, work_at
-from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.kernel_kinds import Kind, copy_direction, is_stream_wait
 from tracelab.model.latencies import launch_index, previous_index
 from tracelab.model.lookup import calls_of_name, groups_of, match_names, unions
 from tracelab.model.program.call_sites import CallSite, call_sites, python_frames

@@ -18,7 +18,7 @@ from tests.build.report_rows import NASTY, make_finding, make_report
 from tracelab.base.arrays import Record
 from tracelab.base.errors import MissingSupportError, OutputError
 from tracelab.base.safe_text import json_bytes
-from tracelab.measures.table import Table
+from tracelab.measures.measure import Table
 
 TRACE = Path(__file__).parents[3] / "traces" / "events_item.pt.trace.json.gz"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.checks import with_each
-from tracelab.model import driver_api
+from tracelab.model import kernel_kinds as driver_api
 
 # Every kind of call: names of the runtime, of the driver with its suffixes, and of HIP.
 CALLS = {

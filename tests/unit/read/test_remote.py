@@ -22,7 +22,7 @@ from tests.cli.commands import tracelab
 from tracelab.analysis.reports import analyze
 from tracelab.base.errors import MissingSupportError, UnreadableInputError
 from tracelab.base.safe_text import hide_secrets
-from tracelab.read import remote
+from tracelab.read import streams as remote
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import open_source
 from tracelab.report.load import load_report

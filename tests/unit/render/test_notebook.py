@@ -14,7 +14,7 @@ import tracelab
 from tests.build.files import US, kernel, write
 from tests.build.report_rows import NASTY, make_finding, make_report
 from tracelab.findings.finding import Where
-from tracelab.measures.table import Table
+from tracelab.measures.measure import Table
 from tracelab.render.registry import render_as
 from tracelab.render.text.report import render_text
 

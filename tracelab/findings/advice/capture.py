@@ -22,9 +22,8 @@ from tracelab.findings.places import edit_text
 from tracelab.findings.remedies.recognizers import compiled_regions
 from tracelab.findings.remedy import is_available
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import MODULE_PREFIX, called_name
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_graph_launch
 from tracelab.model.lookup import Nesting, match_names
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category

@@ -22,7 +22,8 @@ from tracelab.findings.remedies.recognizers import (
     step_indices,
 )
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.driver_api import (
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import (
     asks_about_kernel,
     begins_capture,
     ends_capture,
@@ -30,7 +31,6 @@ from tracelab.model.driver_api import (
     is_kernel_launch,
     loads_module,
 )
-from tracelab.model.graph import Graph
 from tracelab.model.lookup import Nesting, calls_of_name, counts_before, counts_inside, match_names
 from tracelab.model.steps import MIN_STEPS
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category

@@ -23,11 +23,10 @@ from tracelab.findings.remedies.recognizers import (
     step_indices,
 )
 from tracelab.measures.idle_culprits import innermost_functions
-from tracelab.model.driver_api import is_allocation, is_kernel_launch
 from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.host import is_in_launching_thread, thread_waits
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_allocation, is_kernel_launch
 from tracelab.model.lookup import (
     Nesting,
     calls_of_name,

@@ -19,10 +19,9 @@ from tracelab.base.intervals import Int64Array
 from tracelab.findings.candidates import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs import mostly_replays
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, is_graph_launch
 from tracelab.model.lookup import (
     Nesting,
     calls_of_name,

@@ -37,7 +37,7 @@ from tracelab.findings.remedy import Instead, Remedy
 from tracelab.findings.rule import Case, load_rule
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs import mostly_replays
-from tracelab.model.driver_api import is_free
+from tracelab.model.kernel_kinds import is_free
 from tracelab.model.lookup import groups_of
 from tracelab.model.program.call_sites import CallSite
 from tracelab.model.trace import ABSENT

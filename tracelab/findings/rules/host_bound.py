@@ -25,9 +25,13 @@ from tracelab.measures.idle_causes import Cause, Selection
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.binding import Constraint
 from tracelab.model.cuda_graphs import mostly_replays, replayed
-from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.host import Doing, is_in_launching_thread, work_at
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import (
+    Kind,
+    is_asynchronous_copy,
+    is_graph_launch,
+    is_kernel_launch,
+)
 from tracelab.model.latencies import MIN_DELAY_NS, REPLAY_START_NS
 from tracelab.model.phases import Phase
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, calling_threads

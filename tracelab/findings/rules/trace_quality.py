@@ -15,8 +15,7 @@ from tracelab.findings.finding import INFO, WARNING, Where
 from tracelab.findings.rule import load_rule
 from tracelab.measures.idle_causes import Cause
 from tracelab.model.blocking_calls import Blocking
-from tracelab.model.driver_api import is_stream_wait
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, is_stream_wait
 from tracelab.model.lookup import match_names
 from tracelab.model.losses import LOSSES, find_loss_names, listed_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category

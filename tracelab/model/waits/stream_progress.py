@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import IndexArray, Int64Array
-from tracelab.model.driver_api import is_event_record
+from tracelab.model.kernel_kinds import is_event_record
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group
 from tracelab.model.timeline import Timeline

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
-from tracelab.model.driver_api import (
+from tracelab.model.kernel_kinds import (
     is_device_sync,
     is_event_record,
     is_event_sync,
+    is_peer_copy,
     is_stream_sync,
     is_stream_wait,
 )
-from tracelab.model.kernel_kinds import is_peer_copy
 from tracelab.model.lookup import (
     ByCorrelation,
     calls_of_name,

@@ -23,7 +23,7 @@ from tests.build.rows import AUTOGRAD, Node, call, kernel, timeline
 from tests.examples import examples
 from tests.reference.origins import BEGIN, END, REPLAY, origins_of
 from tracelab.model.cuda_graphs import Basis, origins
-from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.kernel_kinds import is_graph_launch
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.trace import ABSENT, Category
 
