@@ -1,4 +1,4 @@
-"""The examples in the package's docstrings, a test for each module that has some."""
+"""The examples in the package's docstrings and beside its tests, module by module."""
 
 import doctest
 import importlib
@@ -35,6 +35,19 @@ def test_examples_hold(name, tmp_path, monkeypatch):
         pytest.skip(f"{error.name} is not installed")
 
     failed, attempted = doctest.testmod(module, extraglobs={"tracelab": tracelab})
+
+    assert attempted
+    assert not failed
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "tests" / "doctests").glob("*.txt")), ids=lambda path: path.stem
+)
+def test_examples_beside_the_tests_hold(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    names = vars(importlib.import_module(path.stem))
+
+    failed, attempted = doctest.testfile(str(path), module_relative=False, globs={**names})
 
     assert attempted
     assert not failed

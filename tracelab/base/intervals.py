@@ -108,11 +108,7 @@ def contains(a: Intervals, moments_ns: ArrayLike) -> BoolArray:
 
 
 def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[IndexArray, IndexArray]:
-    """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order.
-
-    >>> overlapping_pairs(union([0, 20], [10, 30]), union([5], [25]))
-    (array([0, 1]), array([0, 0]))
-    """
+    """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order."""
     first = np.searchsorted(b.ends, a.starts, side="right")
     count = np.searchsorted(b.starts, a.ends, side="left") - first
     left = np.repeat(np.arange(len(a)), count)
@@ -125,9 +121,6 @@ def stacked(starts: Int64Array, ends: Int64Array, most: int) -> IndexArray:
     """A level for each interval, by start, so that those of one level do not overlap.
 
     Each takes the lowest of `most` levels that is free; if all are taken, the last.
-
-    >>> stacked(np.array([0, 5, 12, 14]), np.array([10, 20, 15, 16]), most=3)
-    array([0, 1, 0, 2])
     """
     levels: list[int] = []
     reached: list[int] = []  # of each level, when the last interval in it ends

@@ -48,9 +48,6 @@ def qualified_name(name: str) -> str:
     """A C++ function's own name with its namespaces; "" where nothing else is there.
 
     CUTLASS launches all its kernels through templates of one name: there it is the kernel's.
-
-    >>> qualified_name("void at::native::foo<float>(int)")
-    'at::native::foo'
     """
     launched = _LAUNCHED_BY_CUTLASS.match(name)
     letters, depth = [], 0
@@ -75,11 +72,7 @@ def short_kernel_name(name: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def kernel_label(name: str) -> str:
-    """The words that distinguish a copy, or a kernel of a known library; "" of any other name.
-
-    >>> kernel_label("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT")
-    'nvjet 256x128'
-    """
+    """The words that distinguish a copy, or a kernel of a known library; "" of any other name."""
     if copied := _COPY.match(name):
         source, target, pageable, *from_to = copied.groups()
         source, target = (source, target) if source else from_to

@@ -94,12 +94,7 @@ _WORDS: Mapping[Any, str] = MappingProxyType(
 
 
 def require_types(**arguments: tuple[object, Any]) -> None:
-    """Refuse arguments of other types, each given with the types that it may have: a UsageError.
-
-    >>> require_types(title=("step", str), width_px=("wide", Integral | None))
-    Traceback (most recent call last):
-    tracelab.base.errors.UsageError: `width_px` takes a whole number or None, not 'wide'
-    """
+    """Refuse arguments of other types, each given with the types that it may have: a UsageError."""
     for name, (value, kinds) in arguments.items():
         members = get_args(kinds) if isinstance(kinds, UnionType) else (kinds,)
         is_number = isinstance(value, bool) and bool not in members

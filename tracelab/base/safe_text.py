@@ -27,11 +27,7 @@ _UNSEEN = (
 
 
 def clean(text: str) -> str:
-    r"""Text of a file, on one line, without anything that a terminal acts upon.
-
-    >>> clean("gemm\x1b[31m\tkernel")
-    'gemm[31m kernel'
-    """
+    r"""Text of a file, on one line, without anything that a terminal acts upon."""
     text = re.sub(_NO_TEXT, _written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
     return re.sub(_SELECTORS, "", "".join(kept))
@@ -59,11 +55,7 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Text of a file for a page: what is not seen, or turns the direction of writing, is escaped.
-
-    >>> print(visible("gemm\u202e\x1b[31m"))
-    gemm\u202e\u001b[31m
-    """
+    r"""Text of a file for a page, in which what is unseen or turns the writing is escaped."""
     if text.isprintable() and not re.search(_SELECTORS, text):
         return text
     text = re.sub(_NO_TEXT, _written_out, text)

@@ -56,11 +56,7 @@ class LineName(NamedTuple):
 
 
 def line_name(site: CallSite) -> LineName | None:
-    """The line of a call site; None where no function of the program is known.
-
-    >>> line_name(CallSite(function="step", file="train.py", line=31, call="item"))
-    LineName(name='step', where='train.py:31')
-    """
+    """The line of a call site; None where no function of the program is known."""
     if site.function is None:
         return None
     if site.line is not None:
@@ -415,11 +411,7 @@ def _host_time(
 
 
 def _sum_before(intervals: Intervals, times_ns: Int64Array) -> Int64Array:
-    """int64[k], ns, how much of all intervals, which may overlap, lies before each time.
-
-    >>> _sum_before(Intervals(np.array([0, 5]), np.array([10, 20])), np.array([6, 30])).tolist()
-    [7, 25]
-    """
+    """int64[k], ns, how much of all intervals, which may overlap, lies before each time."""
     # A time before an end and a start counts in both sums.
     sum_ns = np.zeros(len(times_ns), dtype=np.int64)
     for bound_ns, sign in ((intervals.ends, 1), (intervals.starts, -1)):

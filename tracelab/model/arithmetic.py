@@ -104,22 +104,12 @@ PEAKS = msgspec.toml.decode(
 
 
 def peak_of(gpu: str) -> Peak | None:
-    """The most that a GPU can do, by its name; None where that is not known.
-
-    >>> peak_of("NVIDIA H200").bf16
-    989.4
-    """
+    """The most that a GPU can do, by its name; None where that is not known."""
     return next((peak for names, peak in PEAKS.items() if re.search(names, gpu)), None)
 
 
 def softmax_bits(name: str) -> int | None:
-    """The binary logarithm of the row that a softmax kernel is for; None of another kernel.
-
-    >>> softmax_bits("void softmax_warp_forward<float, float, float, 10, false, false>(float*)")
-    10
-    >>> softmax_bits("void at::native::cunn_SoftMaxForward<4, float, float, float>(float*)")
-    11
-    """
+    """The binary logarithm of the row that a softmax kernel is for; None of another kernel."""
     found = _SOFTMAX.search(name)
     return None if found is None else int(found[1] or _MIN_LONG_BITS)
 

@@ -266,11 +266,7 @@ def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
 
 
 def operation_of(name: str) -> Operation:
-    """The operation that an operator, an annotation or an argument names.
-
-    >>> operation_of("_allgather_base").name, operation_of("c10d::alltoall_base_").name
-    ('ALL_GATHER', 'ALL_TO_ALL')
-    """
+    """The operation that an operator, an annotation or an argument names."""
     letters = re.sub("[^a-z2]", "", name.lower())
     known = _LETTERS | _LETTERS_OF_LIBRARY
     return next((known[word] for word in known if word in letters), Operation.UNKNOWN)

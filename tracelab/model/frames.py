@@ -106,21 +106,13 @@ class Frame(Record):
 
 
 def parse_frame(name: str) -> Frame | None:
-    """The function of a source file that a frame is, None for built-ins and modules.
-
-    >>> parse_frame("train.py(12): step")
-    Frame(file='train.py', line=12, function='step')
-    """
+    """The function of a source file that a frame is, None for built-ins and modules."""
     match = _FRAME.match(name)
     return Frame(match["file"], int(match["line"]), match["function"]) if match else None
 
 
 def called_name(frame: str) -> str:
-    """The name by which the program calls what this frame is.
-
-    >>> called_name("nn.Module: Linear_3"), called_name("train.py(12): step")
-    ('Linear', 'step')
-    """
+    """The name by which the program calls what this frame is."""
     for expression in (_BUILT_IN, _MODULE, _FRAME):
         if match := expression.match(frame):
             return match["function" if expression is _FRAME else "name"]
@@ -148,15 +140,7 @@ def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
 
 
 def is_program_frame(name: str) -> bool:
-    """Return True if a frame is of the program's own code.
-
-    >>> is_program_frame("train.py(12): step"), is_program_frame("torch/_tensor.py(5): item")
-    (True, False)
-    >>> is_program_frame("json/encoder.py(205): iterencode")
-    False
-    >>> is_program_frame("/tmp/torchinductor_me/xk/cxkya.py(205): call")  # written by the compiler
-    False
-    """
+    """Return True if a frame is of the program's own code."""
     return _LIBRARY_FRAME.search(name) is None
 
 
@@ -175,20 +159,12 @@ def is_own_frame(files: Collection[str], name: str) -> bool:
 
 
 def is_built_in(name: str) -> bool:
-    """Return True if a frame is a built-in function.
-
-    >>> is_built_in("<built-in method item of Tensor object at 0x7f>")
-    True
-    """
+    """Return True if a frame is a built-in function."""
     return _BUILT_IN.match(name) is not None
 
 
 def is_module_call(name: str) -> bool:
-    """Return True if a frame is the call of a module, whose name the source does not tell.
-
-    >>> is_module_call("nn.Module: Linear_3"), is_module_call("train.py(12): step")
-    (True, False)
-    """
+    """Return True if a frame is the call of a module, whose name the source does not tell."""
     return name.startswith("nn.Module:") or called_name(name) in _MODULE_FUNCTIONS
 
 
@@ -198,11 +174,7 @@ is_parallel_forward = name_test(r"^DataParallel\.forward$")
 
 
 def is_source_function(name: str) -> bool:
-    """Return True if a frame is a function of a source file, and no wrapper around another one.
-
-    >>> is_source_function("train.py(12): step"), is_source_function("nn.Module: Linear_3")
-    (True, False)
-    """
+    """Return True if a frame is a function of a source file, and no wrapper around another one."""
     return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
 
 
@@ -210,13 +182,7 @@ is_engine_operator = name_test(r"^autograd::engine::")
 
 
 def is_autograd_node(name: str) -> bool:
-    """True if an operator is a node of a backward pass; PyTorch 1.8 writes them without its engine.
-
-    >>> is_autograd_node("CudnnConvolutionBackward"), is_autograd_node("AddBackward0")
-    (True, True)
-    >>> is_autograd_node("torch::autograd::AccumulateGrad"), is_autograd_node("aten::add_")
-    (True, False)
-    """
+    """True if an operator is a node of a backward pass; PyTorch 1.8 has them without its engine."""
     return is_engine_operator(name) or _OLD_NODE.fullmatch(name) is not None
 
 

@@ -102,12 +102,7 @@ CommTest = Callable[[str], bool]
 
 
 def comm_test(patterns: Iterable[str] = ()) -> CommTest:
-    """A test that says whether a kernel of this name is communication, or has such a pattern.
-
-    >>> is_comm = comm_test(["^my_ring"])
-    >>> is_comm("ncclDevKernel_AllReduce"), is_comm("my_ring_step"), is_comm("hip_sync_kernel")
-    (True, True, False)
-    """
+    """A test that says whether a kernel of this name is communication, or has such a pattern."""
     expressions = []
     for pattern in patterns:
         try:
@@ -143,29 +138,17 @@ def classify(trace: Trace, events: IndexArray, is_comm: CommTest) -> NDArray[np.
 
 
 def is_recognised(name: str) -> bool:
-    """Return True if a kernel's name is known to be compute.
-
-    >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
-    (True, False)
-    """
+    """Return True if a kernel's name is known to be compute."""
     return bool(_COMPUTE.search(name)) or is_copy_kernel(name) or is_memset_kernel(name)
 
 
 def work_of(name: str) -> str:
-    """The kind of compute that a kernel is for, in words; "other kernels" where nothing says.
-
-    >>> work_of("ampere_sgemm_128x64_tn"), work_of("my_ring_step")
-    ('matrix products', 'other kernels')
-    """
+    """The kind of compute that a kernel is for, in words; "other kernels" where nothing says."""
     return next((work for work, is_found in _WORK.items() if is_found(name)), "other kernels")
 
 
 def copy_direction(name: str) -> str:
-    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say.
-
-    >>> copy_direction("Memcpy HtoD (Pinned -> Device)")
-    'h2d'
-    """
+    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say."""
     match = _DIRECTION.search(name)
     return (match and match.lastgroup) or ""
 

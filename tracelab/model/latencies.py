@@ -141,10 +141,6 @@ def measure_latencies(latency_index: IndexArray, latency_ns: Int64Array) -> Late
 
 
 def lower_median(lengths_ns: Int64Array) -> int:
-    """The median; of an even number the lower of the two in the middle, which was measured.
-
-    >>> lower_median(np.array([9, 1, 5, 3]))
-    3
-    """
+    """The median; of an even number the lower of the two in the middle, which was measured."""
     middle = (len(lengths_ns) - 1) // 2
     return int(np.partition(lengths_ns, middle)[middle])

@@ -43,11 +43,7 @@ def calls_of_name(trace: Trace, test: Callable[[str], object]) -> IndexArray:
 
 
 def groups_of(values: IntArray) -> Iterator[tuple[int, IndexArray]]:
-    """Every value but ABSENT, ascending, and the indexes where it stands, ascending.
-
-    >>> [(value, index.tolist()) for value, index in groups_of(np.array([7, 3, 7, ABSENT]))]
-    [(3, [1]), (7, [0, 2])]
-    """
+    """Every value but ABSENT, ascending, and the indexes where it stands, ascending."""
     if not len(values):
         return
     order = np.argsort(values, kind="stable")
@@ -64,11 +60,7 @@ def unions(group: IntArray, start_ns: Int64Array, end_ns: Int64Array) -> dict[in
 
 
 def range_of(column: IntArray, value: int) -> slice:
-    """The rows of a value in an ascending column.
-
-    >>> range_of(np.array([3, 7, 7, 9]), 7)
-    slice(1, 3, None)
-    """
+    """The rows of a value in an ascending column."""
     number = column.dtype.type(value)  # another type would have all of the column cast
     first, end = column.searchsorted(number), column.searchsorted(number, "right")
     return slice(int(first), int(end))
@@ -79,10 +71,6 @@ def expand_ranges(first: IndexArray, end: IndexArray) -> tuple[IndexArray, Index
 
     Returns twice intp[members]: the index of the range, and the member; a range whose end comes
     first has none.
-
-    >>> index, member = expand_ranges(np.array([4, 9, 0]), np.array([6, 9, 3]))
-    >>> index.tolist(), member.tolist()
-    ([0, 0, 2, 2, 2], [4, 5, 0, 1, 2])
     """
     count = np.maximum(end - first, 0)
     range_index = np.repeat(np.arange(len(count)), count)
@@ -91,11 +79,7 @@ def expand_ranges(first: IndexArray, end: IndexArray) -> tuple[IndexArray, Index
 
 
 def rows_of(event_id: Int64Array, wanted_id: Int64Array) -> IndexArray:
-    """The positions of events that are in a column, ABSENT for ABSENT: intp[k].
-
-    >>> rows_of(np.array([7, 3, 5]), np.array([5, ABSENT, 7])).tolist()
-    [2, -1, 0]
-    """
+    """The positions of events that are in a column, ABSENT for ABSENT: intp[k]."""
     order = np.argsort(event_id)
     position = np.searchsorted(event_id[order], wanted_id)
     row = order[np.minimum(position, len(order) - 1)]
@@ -113,12 +97,6 @@ def last_in_group(
 
     Returns [queries], indexes of entries, ABSENT without one. Groups are ascending, and keys within
     each group; queries come in any order, ABSENT for no group.
-
-    >>> group, key = np.array([0, 0, 0, 1]), np.array([10, 20, 30, 5])
-    >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10])).tolist()
-    [1, -1, -1]
-    >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10]), "right").tolist()
-    [1, 3, 0]
     """
     last_index = np.full(len(query_group), ABSENT, dtype=np.intp)
     for number, queries in groups_of(query_group):
@@ -198,11 +176,7 @@ def counts_before(
 
 
 def reach_in_group(group: IntArray, end_ns: Int64Array) -> Int64Array:
-    """The latest end so far within its group (ascending, from 0 on), of each entry: [k].
-
-    >>> reach_in_group(np.array([0, 0, 0, 1]), np.array([30, 50, 40, 20])).tolist()
-    [30, 50, 50, 20]
-    """
+    """The latest end so far within its group (ascending, from 0 on), of each entry: [k]."""
     # Ranks of ends, not ends, so that those of one group lie above all of the groups before.
     ordered_ns, rank = np.unique(end_ns, return_inverse=True)
     own = group.astype(np.int64) * len(ordered_ns)

@@ -55,11 +55,7 @@ DAMAGE = tuple(name for name, loss in LOSSES.items() if loss.group == "damage")
 
 
 def count_losses(losses: Mapping[str, int]) -> str:
-    """The losses in brackets, for the end of a sentence; "" without any.
-
-    >>> count_losses({"truncated": 1, "repairs": 0, "unknown_phases": 3})
-    ' (truncated: 1, unknown_phases: 3)'
-    """
+    """The losses in brackets, for the end of a sentence; "" without any."""
     counts = ", ".join(f"{name}: {count}" for name, count in losses.items() if count)
     return f" ({counts})" if counts else ""
 
@@ -136,11 +132,7 @@ def merged_loss_names(names: Iterable[LossName]) -> tuple[LossName, ...]:
 
 
 def listed_names(names: Sequence[LossName], total: int) -> str:
-    """Names of one loss in words, each with its count, and how many more there are of the total.
-
-    >>> listed_names([LossName("unknown_categories", "graph_foo_node", 12, (0,))], total=15)
-    '`graph_foo_node` (12, on GPU 0) and 3 with other names'
-    """
+    """Names of one loss in words, each with its count, and how many more there are of the total."""
     texts = [f"`{_shown(x.name)}` ({x.count:,}{_where(x.devices)})" for x in names]
     others = total - sum(x.count for x in names)
     more = f" and {others:,} with other names" if texts and others > 0 else ""

@@ -50,9 +50,6 @@ def product_of(name: str, shapes: Any, types: Any, values: Any) -> Product | Non
 
     None where it is no product, or the inputs do not say enough. Of these the shapes are "Input
     Dims", the types "Input type", the values "Concrete Inputs".
-
-    >>> product_of("aten::mm", [[2, 3], [3, 4]], ["float", "float"], ["", ""])
-    Product(flops=48, moved_bytes=104, number_format='fp32')
     """
     rule = PRODUCTS.get(name)
     if rule is None:

@@ -56,15 +56,7 @@ _is_optimizer_frame = name_test(
 
 
 def phase_of_annotation(name: str) -> Phase | None:
-    """The phase that a region which somebody named is about; None for any other.
-
-    >>> phase_of_annotation("DistributedDataParallel.forward").name
-    'FORWARD'
-    >>> phase_of_annotation("Optimizer.zero_grad#SGD.zero_grad").name
-    'OPTIMIZER'
-    >>> phase_of_annotation("forward_backward"), phase_of_annotation("ProfilerStep#3")
-    (None, None)
-    """
+    """The phase that a region which somebody named is about; None for any other."""
     if _is_optimizer_name(name):
         return Phase.OPTIMIZER
     is_forward = _is_forward_name(name) or _is_lightning_step(name)
@@ -75,11 +67,7 @@ def phase_of_annotation(name: str) -> Phase | None:
 
 
 def phase_of_frame(name: str) -> Phase | None:
-    """The phase that a Python function is about; None for any other.
-
-    >>> phase_of_frame("torch/optim/sgd.py(105): step").name, phase_of_frame("train.py(3): step")
-    ('OPTIMIZER', None)
-    """
+    """The phase that a Python function is about; None for any other."""
     if _is_optimizer_frame(name):
         return Phase.OPTIMIZER
     if is_backward(name) or _is_backward_frame(name):

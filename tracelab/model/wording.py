@@ -30,20 +30,12 @@ _OF_OBJECTS = frozenset({"__call__", "__enter__", "__exit__", "__init__", "__new
 
 
 def call_text(name: str) -> str:
-    """The called name, in words where the source has none.
-
-    >>> call_text("item"), call_text("__getitem__"), call_text("Tensor.__mul__")
-    ('`item`', 'indexing', '`*`')
-    """
+    """The called name, in words where the source has none."""
     return _CALLS.get(name.rpartition(".")[2], f"`{name}`")
 
 
 def function_text(name: str) -> str:
-    """The name of a function, in words where it has none in the source.
-
-    >>> function_text("train"), function_text("<lambda>")
-    ('train', 'a lambda')
-    """
+    """The name of a function, in words where it has none in the source."""
     return _FUNCTIONS.get(name, name)
 
 
@@ -51,9 +43,6 @@ def describe(call_site: CallSite, fallback: str) -> str:
     """A call site in words: what was called, in which function, in which line.
 
     `fallback` is what was called, where the call site does not say; it may be "".
-
-    >>> describe(CallSite(call="item", function="train", file="train.py", line=40), "")
-    '`item` in train (train.py:40)'
     """
     operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
     name = call_site.call or operator or fallback
@@ -73,9 +62,6 @@ def called(call_site: CallSite, fallback: str = "") -> str:
     """The name that a call site calls; "" without one that a program writes.
 
     `fallback` is what was called, where the call site does not say: a call or a frame.
-
-    >>> called(CallSite(call="item", operator="aten::item")), called(CallSite(), "cudaMalloc")
-    ('`item()`', '`cudaMalloc`')
     """
     operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
     own = called_name(fallback)
@@ -91,11 +77,7 @@ def called(call_site: CallSite, fallback: str = "") -> str:
 
 
 def capitalize_start(text: str) -> str:
-    """A phrase as the beginning of a sentence.
-
-    >>> capitalize_start("indexing"), capitalize_start("`item()`")
-    ('Indexing', '`item()`')
-    """
+    """A phrase as the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
 
@@ -121,9 +103,6 @@ def describe_origin(call_site: CallSite | None, annotation: str) -> str:
     """Describe where a node of a CUDA graph was captured; "" if that is not known.
 
     The annotation is the program's name of the region; "" without any.
-
-    >>> describe_origin(CallSite(call="Linear", function="forward", file="model.py", line=7), "")
-    'captured at `Linear` in forward (model.py:7)'
     """
     place = ""
     if call_site is not None:
@@ -136,9 +115,5 @@ def describe_origin(call_site: CallSite | None, annotation: str) -> str:
 
 
 def kernel_text(name: str) -> str:
-    """The own name of a GPU activity, as a sentence has it.
-
-    >>> kernel_text("void at::native::copy_kernel<4, float>(int, float)")
-    '`copy_kernel`'
-    """
+    """The own name of a GPU activity, as a sentence has it."""
     return f"`{short_kernel_name(name).rpartition('::')[2]}`"

@@ -299,9 +299,6 @@ def _fields(message: _Buffer) -> Iterator[tuple[int, Any]]:
     r"""Yield the number of each field of a message, and an integer or bytes.
 
     A ValueError if it is not a message, an IndexError if it breaks off.
-
-    >>> list(_fields(b"\x08\x96\x01\x12\x02ab"))
-    [(1, 150), (2, b'ab')]
     """
     position = 0
     while position < len(message):

@@ -123,9 +123,6 @@ def find_sources(
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
             candidate.
-
-    >>> [source.rank for source in find_sources(["traces/fsdp_item_rank1.pt.trace.json.gz"])]
-    [1]
     """
     sources: dict[str, Source] = {}
     for path in paths:

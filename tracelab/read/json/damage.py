@@ -136,11 +136,7 @@ def opening_of(key: str) -> re.Pattern[bytes]:
 
 
 def outermost_array(data: bytes, key: str) -> int | None:
-    """The offset after the bracket that opens the array under a key of the outermost object.
-
-    >>> outermost_array(b'{"a": {"b": [1]}, "b": [2]}', "b")
-    24
-    """
+    """The offset after the bracket that opens the array under a key of the outermost object."""
     opening = opening_of(key)
     depth = 0
     for token in _TOKEN.finditer(data):
@@ -168,11 +164,7 @@ def first_event(data: bytes, key: str) -> int | None:
 
 
 def salvage(header: bytes) -> dict[str, Any]:
-    """The keys of a damaged header whose values are whole; the first of each name.
-
-    >>> salvage(b'{"rank": 3, "share": ?, "job": {"size": 8}, "job": 1')
-    {'rank': 3, 'job': {'size': 8}}
-    """
+    """The keys of a damaged header whose values are whole; the first of each name."""
     text = mend(header[:_MAX_SALVAGED_BYTES]).decode("utf-8", "replace")
     found: dict[str, Any] = {}
     offset = wasted = 0

@@ -211,11 +211,7 @@ def _number(value: Any) -> Number:
 
 
 def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
-    """Kineto's name of a copy or a memset of this layout; other events keep theirs.
-
-    >>> kineto_name("Memcpy", {"copy kind": "HtoD", "src kind": "pageable", "dst kind": "device"})
-    'Memcpy HtoD (Pageable -> Device)'
-    """
+    """Kineto's name of a copy or a memset of this layout; other events keep theirs."""
     if name == "Memset" and "memory kind" in arguments:
         return f"Memset ({_memory(arguments['memory kind'])})"
     if name != "Memcpy" or "copy kind" not in arguments:
@@ -232,9 +228,6 @@ def annotation_of(arguments: Mapping[str, Any]) -> str:
 
     `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
     with keys of its own beside the collector's.
-
-    >>> annotation_of({"annotation": '[{"name": "block 0", "heads": 8}, {"str": "qkv"}]'})
-    'block 0, heads=8 / qkv'
     """
     written = WORDS.written["by_all"]
     if _KEYS["message"] in arguments:

@@ -216,10 +216,6 @@ class KeyTable(dict[Any, int]):
     """Numbers keys in order of appearance; keys of the same text have the same number.
 
     A key is compared once.
-
-    >>> table = KeyTable(str)
-    >>> table.indices(["7", 13, 7]).tolist(), list(table.rows)
-    ([0, 1, 0], ['7', '13'])
     """
 
     def __init__(self, text: Callable[[Any], Hashable]) -> None:

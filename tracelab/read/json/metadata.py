@@ -30,13 +30,7 @@ _CELL = re.compile(r"In\[\d{1,9}\]")
 def read_file_info(
     metadata: Mapping[str, Any], source: Source, platform: str = "", devices: Collection[int] = ()
 ) -> FileInfo:
-    """Read a file's metadata, or its name instead.
-
-    >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
-    >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
-    >>> info.rank, info.rank_source, info.world_size, dict(info.software)
-    (3, 'metadata', 8, {'cuda': '12.4'})
-    """
+    """Read a file's metadata, or its name instead."""
     rank, rank_source = _rank(metadata, source)
     recorder = _written_by_recorder(metadata)
     return FileInfo(

@@ -55,10 +55,6 @@ def nanoseconds(values: list[Number]) -> tuple[Int64Array, BoolArray]:
 
     Returns ns, 0 where the value is not a time, and whether it is one. An InexactTimesError if a
     float is too large to tell nanoseconds apart.
-
-    >>> time_ns, is_time = nanoseconds([1.5, "2.25", None])
-    >>> time_ns.tolist(), is_time.tolist()
-    ([1500, 2250, 0], [True, True, False])
     """
     us = _make_array(values)
     if us is not None and us.dtype == np.int64:
