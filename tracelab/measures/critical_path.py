@@ -265,7 +265,7 @@ class _Walk:
         self._links = links
         self._window = window
         self._now_ns = window.end_ns
-        self._rows: list[int] = []  # the activities that were passed
+        self._rows: list[int] = []
         # How many of them came before it, then start, kind and event of what else was passed.
         self._others: list[tuple[int, int, int, int]] = []
 
@@ -284,7 +284,6 @@ class _Walk:
         links, timeline, window = self._links, self._links.timeline, self._window
         rows = np.array(self._rows, dtype=np.intp)
         upstream_end_ns = np.array([links.upstream_end_ns[row] for row in self._rows], np.int64)
-        # Of each activity the time that it ran, and the time until the one before it.
         since_ns = np.stack((timeline.start_ns[rows], upstream_end_ns), axis=1).ravel()
         kind = np.stack((timeline.kind[rows], links.kind_between[rows]), axis=1).ravel()
         event_id = np.repeat(timeline.event_id[rows], 2)

@@ -59,8 +59,6 @@ class Measured:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.source.path.rpartition('/')[2]}>"
 
-    # --- the file ---
-
     @cached_property
     def trace(self) -> Trace:
         """The file's events, from the cache if they are there."""
@@ -93,8 +91,6 @@ class Measured:
             info.source_texts,
             within=self.options.source_within or readable_folders(folders),
         )
-
-    # --- the model ---
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -140,8 +136,6 @@ class Measured:
     def phases(self) -> Phases:
         """The phases of a step that the host was in."""
         return Phases(self.host)
-
-    # --- the measures ---
 
     @cached_property
     def blocking_calls(self) -> BlockingCallCosts:

@@ -33,8 +33,7 @@ from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-_Bounds = tuple[Int64Array, Int64Array]  # of windows, as of `bounds_of`
-# How a selection of activities is written.
+_Bounds = tuple[Int64Array, Int64Array]
 _SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
 
 

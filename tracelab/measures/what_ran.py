@@ -45,9 +45,6 @@ NO_NAME, NO_HOST, WAITED = -1, -2, -3
 OUTSIDE_FUNCTIONS = "outside any function"
 
 
-# --- lines ---
-
-
 class LineName(NamedTuple):
     """Name and place of a line."""
 
@@ -140,9 +137,6 @@ class ProgramLines:
             line[inside] = self._line[self._calls.innermost_at(thread, moments_ns[inside])]
             count[inside] += 1
         return np.where(count == 1, line, ABSENT)
-
-
-# --- labels ---
 
 
 class Labels(Arrays):

@@ -49,9 +49,6 @@ _PHASE_NAMES = [phase.name.lower() for phase in Phase]
 _MIN_UNRECOGNISED_SHARE = 0.01
 
 
-# --- kernels of the whole file ---
-
-
 class NameTimes(Record):
     """The GPU activities of one name, on all devices of a file, by step and in the whole trace."""
 
@@ -106,9 +103,6 @@ def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
     return tuple(sorted(asked, key=lambda kernel: (-kernel.total_ns, kernel.name)))
 
 
-# --- rates ---
-
-
 class Rates(Record, kw_only=True):
     """Work of GPU activities for the time that they took; None where the file does not say.
 
@@ -156,9 +150,6 @@ class _RateSums:
             "byte_rate": 1e9 * moved / moved_ns if moved_ns else None,
             "occupancy": occupied_ns / kernels_ns if kernels_ns else None,
         }
-
-
-# --- kernels ---
 
 
 class KernelSums(Record):
@@ -248,9 +239,6 @@ def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
         yield row(names[i], _KIND_NAMES[int(keys[i] % len(Kind))], phase, [i])
     if rest:
         yield row(OTHERS, None, None, rest)
-
-
-# --- operators, phases, lines and modules ---
 
 
 class WorkSums(Record):

@@ -184,9 +184,6 @@ def products_without_tf32(timeline: Timeline) -> BoolArray:
     return chosen
 
 
-# --- additions, multiplications and bytes of activities ---
-
-
 class Products(Arrays):
     """Matrix products, convolutions and attention among k GPU activities; nan where not known.
 

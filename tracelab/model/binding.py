@@ -381,7 +381,6 @@ def _ended_just_before(
     position = np.searchsorted(end_ns, start_ns, side="right") - 1
     open_index = np.arange(len(row))
     for _ in range(_MAX_ENDED_ACTIVITIES * len(timeline.device_numbers)):
-        # All rows without a source yet step back together.
         open_index = open_index[position[open_index] >= 0]
         open_index = open_index[end_ns[position[open_index]] >= since_ns[open_index]]
         if not len(open_index):

@@ -180,7 +180,7 @@ class _Operators:
         unnamed = np.flatnonzero(name_index == ABSENT)
         operation[unnamed] = _operations_of_regions(trace, event_id[unnamed])
         self.operation = operation
-        self.group_index = messages.group_index[message_row]  # into `Messages.groups`
+        self.group_index = messages.group_index[message_row]
 
 
 def _single_launches(timeline: Timeline, rows: IndexArray) -> Int64Array:

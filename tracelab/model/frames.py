@@ -13,7 +13,7 @@ from tracelab.base.arrays import Record
 from tracelab.base.names import name_test
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
-MODULE_PREFIX = "nn.Module: "  # of the call of a module
+MODULE_PREFIX = "nn.Module: "
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 

@@ -16,8 +16,6 @@ from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 
-# --- what needs an explanation ---
-
 # So much later than typical. Of 45,347 starts in captures with event records 44,289 came up to
 # 20 us after all that the file shows was over, 63 up to 30, 118 up to 100 us, and 877 later: those
 # waited for a multiprocessor or stood behind another stream.
@@ -46,9 +44,6 @@ REPLAY_START_NS = 6_000
 # From so many starts on a trace's own median counts; if it needs an explanation itself, events are
 # missing.
 MIN_STARTS = 20
-
-
-# --- what is typical ---
 
 
 class Since(IntEnum):

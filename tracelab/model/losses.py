@@ -110,7 +110,7 @@ def attempt(failures: list[LossName], part: str, make: Callable[[], _Part]) -> _
 
 def place_of(error: Exception) -> str:
     """Type of a raised error, and its line in the package: "IndexError at steps.py:47"."""
-    import traceback  # only where it is needed: it takes a while to import
+    import traceback
 
     frames = traceback.extract_tb(error.__traceback__)
     last = ([x for x in frames if Path(x.filename).is_relative_to(_PACKAGE)] or frames)[-1]

@@ -291,7 +291,7 @@ def _launches(
     """The calls that requested an activity and have none in the file, by start, and which kind."""
     calls = calls_of_name(trace, lambda name: any(is_one(name) for _, is_one in _CAPTURED))
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
-    calls = calls[~is_nested(trace, calls)]  # the runtime's call launches by one of the driver
+    calls = calls[~is_nested(trace, calls)]
     calls = calls[~np.isin(trace.correlation[calls], activity_correlation)]
     category = np.full(len(calls), ABSENT, dtype=np.int8)
     for value, is_one in _CAPTURED:

@@ -80,9 +80,6 @@ def _value(text: Any) -> Any:
     return orjson.loads(text[:_MAX_TEXT_LETTERS].lower())
 
 
-# --- counting, by the shapes of the factors and the values of all inputs ---
-
-
 def _matrices(shapes: Sequence[_Shape], _: Any) -> _Count:
     (*batch, m, k), (*same_batch, same_k, n) = shapes
     if (batch, k) != (same_batch, same_k) or len(batch) > 1:

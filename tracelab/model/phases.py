@@ -28,7 +28,7 @@ from tracelab.model.trace import ABSENT, Category, Trace
 class Phase(IntEnum):
     """Phase of a step, in the usual order."""
 
-    DATA = 0  # in a data loader
+    DATA = 0
     FORWARD = 1
     BACKWARD = 2
     OPTIMIZER = 3  # its step, zero_grad, gradient clipping and scaling

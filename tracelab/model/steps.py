@@ -175,7 +175,6 @@ def step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     return by_start
 
 
-# Steps launch more than this share of the GPU's work.
 MIN_GPU_SHARE = 0.5
 _MAX_CANDIDATES = 50
 _MAX_LISTED = 10

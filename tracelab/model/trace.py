@@ -168,7 +168,7 @@ class Category(IntEnum):
     GPU_ANNOTATION = 8
     SYNC = 9  # CUPTI's record of what a synchronization or a stream wait waits for
     CUDA_EVENT = 10  # CUPTI's record of an event reached on the GPU
-    OVERHEAD = 11  # the profiler's own
+    OVERHEAD = 11
     OTHER = 12
     GRAPH_EVENT_NODE = 13  # a CUDA event that a node of a CUDA graph recorded
     GRAPH_HOST_NODE = 14  # a host function that ran as a node of a CUDA graph

@@ -33,7 +33,6 @@ from tracelab.system.processes import processors
 
 # A smaller file is read again in a few milliseconds.
 MIN_FILE_BYTES = 1 << 20
-# The least recently used entries are removed first.
 MAX_TOTAL_BYTES = 2 << 30
 
 _BLOCK_BYTES = 1 << 20

@@ -51,7 +51,6 @@ _HEAD_BYTES = 65_536
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
 
-# One file or many, as a user of Python gives it.
 Given = str | PathLike[str] | bytes | IO[Any] | Source
 Inputs = Given | Iterable[Given]
 

@@ -159,7 +159,7 @@ def _cannot_write(error: OSError) -> OutputError:
 
 def report_crash(error: Exception) -> str:
     """Save the details of an unexpected error; returns the sentence that says where they are."""
-    import tempfile  # only where it is needed: it takes a while to import
+    import tempfile
 
     what = f"{type(error).__name__}: {error}"
     sentence = f"this is a bug in tracelab, not in your input: {what}. Please report it as an issue"

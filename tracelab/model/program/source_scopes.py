@@ -45,7 +45,7 @@ ITERATE, NEXT = "__iter__", "__next__"
 _PLAIN = "".join(c for c in map(chr, range(32, 127)) if c not in '%"\\')
 _TRUE_OR_FALSE = {"isinstance", "issubclass", "hasattr", "callable", "len", "any", "all", "bool"}
 
-Position = tuple[int, int]  # line and column
+Position = tuple[int, int]
 BlockPath = tuple[tuple[str, int], ...]  # the ("loop" | "branch", number) around, outermost first
 
 
@@ -145,8 +145,6 @@ class _Reader(ast.NodeVisitor):
         self._count = 0
         self._lines_are_wrong = False
 
-    # Scopes.
-
     @contextmanager
     def _scope(
         self, name: str, first_lines: Iterable[int], *, shared: bool = False
@@ -217,8 +215,6 @@ class _Reader(ast.NodeVisitor):
 
     visit_ListComp = visit_SetComp = _visit_comprehension  # noqa: N815
     visit_DictComp = visit_GeneratorExp = _visit_comprehension  # noqa: N815
-
-    # What runs more than once, or not always.
 
     @contextmanager
     def _inside(self, kind: str) -> Iterator[None]:
@@ -346,8 +342,6 @@ class _Reader(ast.NodeVisitor):
             self._add_spot(f"__i{_OPERATIONS[type(node.op)]}__", node.lineno, node)
         if isinstance(node.op, ast.Mod):  # a text is filled in
             self._add_spot(NUMBER, node.lineno, node)
-
-    # What calls.
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)

@@ -73,8 +73,8 @@ class _Piece(Record):
 
 
 class _Element(NamedTuple):
-    decoded: list[Any]  # of one
-    end: int  # its offset in the text
+    decoded: list[Any]
+    end: int
     is_mended: bool
 
 
@@ -112,7 +112,7 @@ class ArrayReader:
         self._is_element = is_element
         self.begin = self.end = 0
         self.is_bare = self.breaks_off = False
-        self._read_bytes = 0  # of the stream
+        self._read_bytes = 0
         self._unread = io.BytesIO()  # what was read too far
         self._tried_bytes = self._mended_beside = 0
 
@@ -249,7 +249,7 @@ class ArrayReader:
             loads(document)
             end = len(document.rstrip())
         except orjson.JSONDecodeError as error:  # its position is in characters
-            end = len(error.doc[: error.pos].encode().rstrip())  # after the bracket
+            end = len(error.doc[: error.pos].encode().rstrip())
         try:
             return _Piece(self._decode(document[:end]), after=document[end:])
         except ValueError:

@@ -51,7 +51,7 @@ from tracelab.read.json.numbers import MAX_DURATION_NS, nanoseconds
 from tracelab.read.streams import Source
 
 _CATEGORIES = {word: Category[name] for name, words in WORDS.categories.items() for word in words}
-_ARROW_CATEGORY = "ac2g"  # from a launch to what it launched
+_ARROW_CATEGORY = "ac2g"
 _OUR_CATEGORIES = "tracelab."  # of the tracks that `write_perfetto` adds to a trace
 # CUPTI's kinds of waits, as the names of its rows.
 _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
@@ -64,7 +64,7 @@ _KINDS_OF_MEMORY = {"Host", *WORDS.memories.values()} - {"Unknown"}
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
-_FLOW_PHASES = frozenset("sf")  # the ends of an arrow
+_FLOW_PHASES = frozenset("sf")
 _MOMENT_PHASES = frozenset("iI")
 
 _NUMBER_LIMIT = 2**31
@@ -99,7 +99,6 @@ class Columns:
         self._unknown_categories: Counter[str] = Counter()
         # By category, device or ABSENT, and row.
         self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
-        # A row per event, and one per event that has arguments.
         self._dense = Table(name_index=self._names, thread_index=self._threads)
         self._sparse = Table()
         self._tables = {name: ArgumentTable(of) for name, of in TABLES.items()}
