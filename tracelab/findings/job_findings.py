@@ -285,18 +285,10 @@ def predict_in_job(
     if len(by_text) > 1:
         by_text[TOGETHER] = joint_changes(by_text.values())
     changes = [_change(text, some, ranks, job) for text, some in by_text.items()]
+    predicted = zip(by_text.items(), predict_job(job, changes), strict=True)
     return tuple(
-        Prediction(
-            name=text,
-            edits=tuple(map(describe, some)),
-            findings=(),
-            step_ns=step_ns,
-            predicted_ns=predicted.predicted_ns,
-            low_ns=predicted.low_ns,
-            high_ns=predicted.high_ns,
-            reason=_reason(text, some, job),
-        )
-        for (text, some), predicted in zip(by_text.items(), predict_job(job, changes), strict=True)
+        Prediction(text, tuple(map(describe, x)), (), step_ns, *bounds, _reason(text, x, job))
+        for (text, x), bounds in predicted
     )
 
 

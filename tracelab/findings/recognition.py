@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,7 @@ class Recognized:
         self, timeline: Timeline, events_of: Iterable[tuple[Remedy, Int64Array]] = ()
     ) -> None:
         self.events_of = tuple((remedy, events) for remedy, events in events_of if len(events))
-        self._timeline = timeline
-        self._regions_of: dict[tuple[str, int], _Regions | None] = {}
+        self._timeline, self._regions = timeline, cache(self._find_regions)
 
     @property
     def places(self) -> Mapping[str, Int64Array]:
@@ -50,44 +49,31 @@ class Recognized:
         """Return the remedy of each host event (int[k], ABSENT for none) for a rule, or None."""
         number = np.full(len(events), ABSENT, dtype=np.int64)
         for rank in range(3):
-            key = (rule_id, rank)
-            if key not in self._regions_of:
-                self._regions_of[key] = self._regions(rule_id, rank)
-            regions = self._regions_of[key]
-            if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
-                number[open_] = regions.number_events(self._timeline, np.asarray(events)[open_])
+            regions, number_of = self._regions(rule_id, rank)
+            open_ = np.flatnonzero((number == ABSENT) & (events != ABSENT))
+            index = regions_around(self._timeline, regions, events[open_])
+            number[open_] = number_of[index]
         known = [*(remedy for remedy, _ in self.events_of), None]  # the last is that of ABSENT
         return tuple(known[i] for i in number.tolist())
 
-    def _regions(self, rule_id: str, rank: int) -> _Regions | None:
+    def _find_regions(self, rule_id: str, rank: int) -> tuple[Nesting, Int64Array]:
+        """Make trees of the events of remedies, with the number of the first that each has."""
         chosen = [
             (number, events)
             for number, (remedy, events) in enumerate(self.events_of)
             if rule_id in remedy.rules and _rank(remedy) == rank
         ]
-        return _Regions(self._timeline, chosen) if chosen else None
+        event_id = np.concatenate([_NO_EVENTS, *(events for _, events in chosen)])
+        numbers = (np.full(len(events), i, dtype=np.int64) for i, events in chosen)
+        number = np.concatenate([_NO_EVENTS, *numbers])
+        event_id, first = np.unique(event_id, return_index=True)
+        nesting = Nesting(self._timeline.trace, event_id)
+        own = number[first][np.searchsorted(event_id, nesting.event_id)]
+        return nesting, np.append(own, ABSENT)  # the last is that of ABSENT
 
 
 def _rank(remedy: Remedy) -> int:
     return 0 if remedy.is_whole else 1 + remedy.is_general
-
-
-class _Regions:
-    """Host events as trees, each with the number of its remedy: the first of those that it has."""
-
-    def __init__(self, timeline: Timeline, chosen: Sequence[tuple[int, Int64Array]]) -> None:
-        event_id = np.concatenate([events for _, events in chosen])
-        number = np.repeat([number for number, _ in chosen], [len(events) for _, events in chosen])
-        event_id, first = np.unique(event_id, return_index=True)
-        self._nesting = Nesting(timeline.trace, event_id)
-        self._number = number[first][np.searchsorted(event_id, self._nesting.event_id)]
-
-    def number_events(self, timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
-        found = np.full(len(events), ABSENT, dtype=np.int64)
-        known = np.flatnonzero(events != ABSENT)
-        index = regions_around(timeline, self._nesting, events[known])
-        found[known] = np.where(index == ABSENT, ABSENT, self._number[index])
-        return found
 
 
 def nothing_known(event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]:  # noqa: ARG001

@@ -367,7 +367,6 @@ class _Line(Arrays):
 
 
 def _line_of(members: Members, part_index: int) -> _Line:
-
     def job_times(times_ns: Int64Array) -> Int64Array:
         return members.clocks.job_ns_of(part_index, times_ns)
 

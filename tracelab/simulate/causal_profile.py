@@ -8,6 +8,7 @@ activity is of the item that launched it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -331,7 +332,7 @@ def causal_profile(
     basis = baseline.printed
     if by == FINDING:
         return _sort_by_saving(
-            _finding_row(basis.step_ns, rule, edit, saves_ns)
+            _row(FINDING, (rule, edit), basis.step_ns, free_ns=max(basis.step_ns - saves_ns, 0))
             for rule, edit, saves_ns in savings
             if saves_ns is not None
         )
@@ -339,7 +340,8 @@ def causal_profile(
     replayed = replay([program])
     replayed_ns = int(replayed.step_ns[0])
     cycle = critical_cycle(program, replayed.time_ns[:, 0], replayed_ns)
-    whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
+    whole = _whole(sites, cycle, basis.step_ns)
+    parts, others = _parts(items, cycle, by, basis.step_ns)
     asked = [*whole, *parts, *others]
     changes = [change for _, changes in asked for change in changes.values()]
     steps_ns = replay_edits(program, (change() for change in changes))
@@ -351,60 +353,58 @@ def causal_profile(
         for step_ns, remain_ns in zip(steps_ns, remains_ns, strict=True)
     )
     rows = []
-    for known, changes_of_part in asked:
-        known |= {name: next(answers_ns) for name in changes_of_part}
-        known["critical_ns"] = round(known["critical_ns"] * per_replayed)
-        rows.append(CausalMetrics(rank=0, step_ns=basis.step_ns, **known))
+    for row, changes_of_part in asked:
+        answers: dict[str, Any] = {name: next(answers_ns) for name in changes_of_part}
+        critical_ns = round((row.critical_ns or 0) * per_replayed)
+        rows.append(replace(row, critical_ns=critical_ns, **answers))
     first, last = len(whole), len(whole) + len(parts)
     return (*rows[:first], *_sort_by_saving(rows[first:last]), *rows[last:])
 
 
-# The fields of a row that are known without a replay; and by field what makes its program.
+# A row as far as it is known without a replay; and by field what makes its program.
 _Changes = Mapping[str, Callable[[], Program]]
-_Part = tuple[dict[str, Any], _Changes]
+_Part = tuple[CausalMetrics, _Changes]
 
 
 def _sort_by_saving(rows: Iterable[CausalMetrics]) -> tuple[CausalMetrics, ...]:
-
     def order(row: CausalMetrics) -> tuple[int, int, str, str]:
         return row.free_ns, -(row.host_ns or 0) - (row.gpu_ns or 0), row.name, row.where or ""
 
     return tuple(sorted(rows, key=order))
 
 
-def _finding_row(step_ns: int, rule: str, edit: str | None, saves_ns: int) -> CausalMetrics:
-    unknown = ("half_ns", "no_wait_ns", "count", "host_ns", "gpu_ns", "critical_ns")
-    return CausalMetrics(
-        rank=0,
-        by=FINDING,
-        name=rule,
-        where=edit,
-        names=1,
-        step_ns=step_ns,
-        free_ns=max(step_ns - saves_ns, 0),
-        **dict.fromkeys(unknown),
-    )
+def _row(by: str, item: ItemName, step_ns: int, **figures: Any) -> CausalMetrics:
+    unknown = dict.fromkeys(("half_ns", "no_wait_ns", "count", "host_ns", "gpu_ns", "critical_ns"))
+    row = {"names": 1, "free_ns": step_ns, **unknown, **figures}
+    return CausalMetrics(rank=0, by=by, name=item[0], where=item[1], step_ns=step_ns, **row)
 
 
-def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
+def _per_step(steps: int, count: int, host_ns: int, gpu_ns: int) -> dict[str, float]:
+    return {"count": count / steps, "host_ns": host_ns // steps, "gpu_ns": gpu_ns // steps}
+
+
+def _whole(sites: Sites, cycle: CriticalCycle, step_ns: int) -> list[_Part]:
     program, everything = sites.program, sites.select(None)
     is_activity = program.kind == NodeKind.ACTIVITY
     calls, activities = int((program.kind == NodeKind.CALL).sum()), int(is_activity.sum())
     host_ns = int(_work_ns(program).sum() + program.cost_ns[~is_activity].sum())
     gpu_ns = int(program.cost_ns[is_activity].sum())
-    per_step = program.steps
+    on_host = _per_step(program.steps, calls, host_ns, 0)
+    on_gpu = _per_step(program.steps, activities, 0, gpu_ns)
     changes = {
         "free_ns": lambda: host(program, everything, 0).program,
         "half_ns": lambda: host(program, everything, 0.5).program,
     }
     if waits_for_gpu(sites).any():
         changes["no_wait_ns"] = lambda: unblock(program, everything).program
-    on_host = _known(ALL, (HOST, None), calls, host_ns, 0, cycle.host_ns, per_step)
-    on_gpu = _known(ALL, (GPU, None), activities, 0, gpu_ns, cycle.gpu_ns, per_step)
-    return [(on_host, changes), (on_gpu, _kernel_changes(everything))]
+    of_host = _row(ALL, (HOST, None), step_ns, **on_host, critical_ns=cycle.host_ns)
+    of_gpu = _row(ALL, (GPU, None), step_ns, **on_gpu, critical_ns=cycle.gpu_ns)
+    return [(of_host, changes), (of_gpu, _kernel_changes(everything))]
 
 
-def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], list[_Part]]:
+def _parts(
+    items: Items, cycle: CriticalCycle, by: str, step_ns: int
+) -> tuple[list[_Part], list[_Part]]:
     sites, program = items.sites, items.sites.program
     is_activity = program.kind == NodeKind.ACTIVITY
     is_counted = is_activity if by == KERNEL else program.kind == NodeKind.CALL
@@ -417,16 +417,13 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 
     def part(name: ItemName, numbers: list[int]) -> _Part:
         selection = items.select(numbers)
-        calls, on_host_ns, on_gpu_ns, decided_ns = (
-            int(x[numbers].sum()) for x in (count, host_ns, gpu_ns, critical_ns)
-        )
-        decides_ns = decided_ns // cycle.steps
-        known = _known(by, name, calls, on_host_ns, on_gpu_ns, decides_ns, program.steps)
-        known["names"] = len(numbers)
+        *own, decided_ns = (int(x[numbers].sum()) for x in (count, host_ns, gpu_ns, critical_ns))
+        figures = {"names": len(numbers), "critical_ns": decided_ns // cycle.steps}
+        row = _row(by, name, step_ns, **_per_step(program.steps, *own), **figures)
         if by == KERNEL:
-            return known, _kernel_changes(selection)
+            return row, _kernel_changes(selection)
         mostly_waits = bool(waited_ns[numbers].sum() > own_ns[numbers].sum())
-        return known, _host_changes(selection, mostly_waits=mostly_waits)
+        return row, _host_changes(selection, mostly_waits=mostly_waits)
 
     names = [" ".join(filter(None, name)) for name in items.names]
     kept, rest = ranked(own_ns + waited_ns, names, _MAX_ITEMS)
@@ -461,24 +458,6 @@ def _kernel_changes(selection: Selection) -> _Changes:
     return {
         "free_ns": lambda: scale(program, selection, 0).program,
         "half_ns": lambda: scale(program, selection, 0.5).program,
-    }
-
-
-def _known(
-    by: str, item: ItemName, count: int, host_ns: int, gpu_ns: int, critical_ns: int, steps: int
-) -> dict[str, Any]:
-    name, where = item
-    return {
-        "by": by,
-        "name": name,
-        "where": where,
-        "names": 1,
-        "half_ns": None,
-        "no_wait_ns": None,
-        "count": count / steps,
-        "host_ns": host_ns // steps,
-        "gpu_ns": gpu_ns // steps,
-        "critical_ns": critical_ns,
     }
 
 

@@ -59,11 +59,8 @@ class Prediction(Record):
     @property
     def saving_ns(self) -> tuple[int, int, int]:
         """The saving as predicted, at least and at most, ns; negative if a step gets longer."""
-        return (
-            self.step_ns - self.predicted_ns,
-            self.step_ns - self.high_ns,
-            self.step_ns - self.low_ns,
-        )
+        step_ns = self.step_ns
+        return step_ns - self.predicted_ns, step_ns - self.high_ns, step_ns - self.low_ns
 
 
 def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
@@ -98,18 +95,10 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
         new_ns = np.rint(with_fix_ns * (from_ns / start_ns[:, np.newaxis])).astype(np.int64)
         bounds = bounds_ns(from_ns, new_ns.ravel(), margin_of(fix.edits))
         printed = basis.carry(step_ns, from_ns, bounds, remain_ns)
-        predictions.append(
-            Prediction(
-                name=fix.name,
-                edits=tuple(map(describe, fix.edits)),
-                findings=fix.findings,
-                step_ns=round(from_ns * basis.step_ns / step_ns),
-                predicted_ns=printed.predicted_ns,
-                low_ns=printed.low_ns,
-                high_ns=printed.high_ns,
-                reason=of_fix[0].reason,
-            )
-        )
+        printed_ns = round(from_ns * basis.step_ns / step_ns)
+        edits, reason = tuple(map(describe, fix.edits)), of_fix[0].reason
+        prediction = Prediction(fix.name, edits, fix.findings, printed_ns, *printed, reason)
+        predictions.append(prediction)
     return tuple(predictions)
 
 

@@ -49,7 +49,6 @@ def _work_of_remedies(
     in_forward: bool = True,
     at_events: bool = False,
 ) -> Callable[[Context], list[Candidate]]:
-
     def find(context: Context) -> list[Candidate]:
         candidates = []
         for remedy, event_id in context.recognized.events_of:

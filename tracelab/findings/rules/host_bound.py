@@ -190,13 +190,8 @@ def _late_candidate(
     advice: dict[str, Any] = {}
     if case.cause == "launch_bound" and remedy is None:
         fix, edit, is_possible = advise(context, max(map(measure, lost.values())))
-        advice = {
-            "fix": fix.text,
-            "fix_short": fix.short,
-            "edit": edit,
-            "is_possible": is_possible,
-            "role": GENERIC,
-        }
+        advice = {"fix": fix.text, "fix_short": fix.short, "edit": edit, "role": GENERIC}
+        advice["is_possible"] = is_possible
     left = {device: _subtract_profiler_ns(context, device, late_ns[device]) for device in lost}
     return case.candidate(
         _where(call_site, lost),
@@ -204,10 +199,7 @@ def _late_candidate(
         evidence=evidence,
         remedy=remedy,
         lost=lost,
-        limit_ns={
-            device: measure(idle) * left[device][0] // late_ns[device]
-            for device, idle in lost.items()
-        },
+        limit_ns={x: measure(idle) * left[x][0] // late_ns[x] for x, idle in lost.items()},
         severity_override=INFO if all(is_bound for _, is_bound in left.values()) else None,
         **advice,
     )
