@@ -89,12 +89,12 @@ class Analysis(Context):
         baseline = self.baseline
         if (program := baseline.program) is None:
             return None
-        places, first_use = self.recognized.places, self.first_use.event_id
-        return attempt(
-            self.failures,
-            "replay",
-            lambda: Sites(self.graph, self.lines, program, baseline.loose, places, first_use),
-        )
+        of_file = self.recognized.places, self.first_use.event_id
+
+        def make() -> Sites:
+            return Sites(self.graph, self.lines, program, baseline.loose, *of_file)
+
+        return attempt(self.failures, "replay", make)
 
     @cached_property
     def host_clock(self) -> HostClock | None:
@@ -144,16 +144,11 @@ class Analysis(Context):
         left_out = int((self.timeline.launch_id == ABSENT).sum())
         if not 0 < left_out < len(self.timeline.event_id):
             return None
-        launched = Measured(self.source, self.options)
-        launched.trace, launched.lines = self.trace, self.lines
-        launched.timeline = only_launched(self.timeline, self.options.comm_pattern)
+        x = Measured(self.source, self.options)
+        x.trace, x.lines = self.trace, self.lines
+        x.timeline = only_launched(self.timeline, self.options.comm_pattern)
         [window] = window_times.window_times(
-            launched.graph,
-            launched.timeline.windows[:1],
-            launched.bubbles,
-            launched.start_up,
-            launched.exposed,
-            launched.blocking_calls,
+            x.graph, x.timeline.windows[:1], x.bubbles, x.start_up, x.exposed, x.blocking_calls
         )
         return LaunchedOnly(window.start_ns, window.end_ns, left_out, window.devices)
 

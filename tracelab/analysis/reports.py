@@ -41,15 +41,7 @@ from tracelab.simulate.program import Program
 
 
 class FileResult(Record):
-    """Result of one of several files.
-
-    Attributes:
-        report: its report; None where it could not be analyzed.
-        error: why it could not.
-        is_saved: the file is a saved report.
-        part: what its job needs of it; None of a saved report, or of a file alone.
-        more: what the function gave that was to be called with the analysis.
-    """
+    """Result of one of several files."""
 
     source: Source
     report: Report | None

@@ -90,20 +90,11 @@ def _tilings(analysis: Analysis) -> Iterator[_Check]:
     bounds_ns = bubbles.start_ns[piece], bubbles.end_ns[piece]
     pieces = _spans(bubbles.device_number[bubble], bubbles.cause[piece], *bounds_ns)
     for i, device in enumerate(timeline.device_numbers):
-        busy = _union(span for number, _, span in activities if number == device)
-        idle = [span for number, _, span in pieces if number == device]
-        by_figure = {"busy": busy} | {
-            kind.name.lower(): _union(
-                span for number, of, span in activities if number == device and of == kind
-            )
-            for kind in Kind
-        }
-        by_cause = {
-            cause.name.lower(): sorted(
-                span for number, of, span in pieces if number == device and of == cause
-            )
-            for cause in Cause
-        }
+        own = [(of, span) for number, of, span in activities if number == device]
+        idle = [(of, span) for number, of, span in pieces if number == device]
+        by_figure = {kind.name.lower(): _union(x for of, x in own if of == kind) for kind in Kind}
+        by_figure["busy"] = _union(span for _, span in own)
+        by_cause = {x.name.lower(): sorted(span for of, span in idle if of == x) for x in Cause}
         for window in analysis.tables["windows"]:
             of, bounds = f"{_name(window.step)} on GPU {device}: ", (window.start_ns, window.end_ns)
             reported = window.devices[i]
@@ -111,7 +102,7 @@ def _tilings(analysis: Analysis) -> Iterator[_Check]:
                 yield f"{of}{name} time", getattr(reported, f"{name}_ns"), _within(spans, *bounds)
             for name, spans in by_cause.items():
                 yield f"{of}idle time `{name}`", reported.bubbles[name], _within(spans, *bounds)
-            tiled = _within(_union((*busy, *idle)), *bounds)
+            tiled = _within(_union((*by_figure["busy"], *(span for _, span in idle))), *bounds)
             yield f"{of}time that is busy or idle", window.length_ns, tiled
 
 

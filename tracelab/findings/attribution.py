@@ -154,10 +154,7 @@ def _one(context: Context, group: Sequence[tuple[Finding, Candidate]]) -> Findin
 
 
 def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
-    """Merge the findings of one cause: what the largest says, with the fixes and edits of all.
-
-    Any of them lost `cost_ns`.
-    """
+    """Merge the findings of one cause: what the largest says, with the fixes and edits of all."""
     first = max(group, key=lambda finding: finding.bound_ns)
     if len(group) == 1:
         return first

@@ -198,10 +198,7 @@ class Context(Measured):
     def copies_pageable_memory(
         self, call_id: NDArray[np.integer[Any]], call_sites: Sequence[CallSite]
     ) -> NDArray[np.bool_]:
-        """bool[k], host calls (event ids) that copy between the GPU and pageable memory.
-
-        Scalars, at k call sites, do not count: their copies are small, and are waited for.
-        """
+        """bool[k], host calls (event ids) that copy between the GPU and pageable memory."""
         launch_id = self.timeline.launch_id[self.pageable_copy_row]
         is_scalar = [site.operator in _READS_SCALAR for site in call_sites]
         return np.isin(call_id, launch_id) & ~np.array(is_scalar, dtype=np.bool_)

@@ -79,10 +79,9 @@ def find_in_job(
     for part, waited_ns in zip(parts, wait_ns, strict=True):
         kept = (_subtract_waits(x, part, waited_ns) for x in by_rank.get(part.rank, ()))
         remaining = tuple(finding for finding in kept if finding is not None)
+        own = (straggler for straggler in stragglers if straggler.rank == part.rank)
         of_job = [
-            straggler_finding(straggler, part.device, remaining, is_replayed=is_replayed)
-            for straggler in stragglers
-            if straggler.rank == part.rank
+            straggler_finding(x, part.device, remaining, is_replayed=is_replayed) for x in own
         ]
         if of_pipeline is not None and of_pipeline.rank == part.rank:
             of_job.append(of_pipeline)
@@ -113,10 +112,7 @@ def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> 
 def limit_to_job(
     findings: Iterable[Finding], deciding: Container[int], steady: Iterable[SteadyMetrics]
 ) -> tuple[Finding, ...]:
-    """Keep what findings of ranks save only where that is of the job's step, too.
-
-    On a rank that waits for others a fix makes the wait longer, and no rank faster.
-    """
+    """Keep what findings of ranks save only where that is of the job's step, too."""
     by_rank = {row.rank: row for row in steady}
     ordered: list[Finding] = []
     for rank, own in itertools.groupby(findings, key=lambda finding: finding.rank):
@@ -253,19 +249,9 @@ def price_in_job(
     rest = _added_ns(of_all, of_specific)
     priced = [add_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced]
     saves_ns, low_ns, high_ns = of_all if by_edit else (None, None, None)
-    rows = tuple(
-        replace(
-            row,
-            step_ns=step_ns,
-            basis=basis.name,
-            is_of_job=True,
-            saves_ns=saves_ns,
-            saves_low_ns=low_ns,
-            saves_high_ns=high_ns,
-            edits=tuple(map(describe, together)),
-        )
-        for row in savings
-    )
+    of_job: dict[str, Any] = {"step_ns": step_ns, "basis": basis.name, "is_of_job": True}
+    of_job |= {"saves_ns": saves_ns, "saves_low_ns": low_ns, "saves_high_ns": high_ns}
+    rows = tuple(replace(x, edits=tuple(map(describe, together)), **of_job) for x in savings)
     steps = len(job.baseline.steps)
     return tuple(
         finding
@@ -327,12 +313,9 @@ def _change(
 
 def _is_larger(edits: Sequence[Edit], ranks: Sequence[int], job: JobReplay) -> bool:
     """Return True if a rank that is made level launches as much as the others, and takes longer."""
-    leveled_ranks = [edit.place for edit in edits if edit.kind == _LEVEL]
-    return all(
-        job.surplus_ns[ranks.index(int(place.removeprefix(_RANK)))] is None
-        for place in leveled_ranks
-        if place is not None
-    )
+    places = (edit.place for edit in edits if edit.kind == _LEVEL and edit.place is not None)
+    leveled_ranks = (ranks.index(int(place.removeprefix(_RANK))) for place in places)
+    return all(job.surplus_ns[index] is None for index in leveled_ranks)
 
 
 def _compared(

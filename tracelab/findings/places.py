@@ -59,12 +59,7 @@ def add_surroundings(
     findings: Iterable[Finding], timeline: Timeline, lines: SourceLines
 ) -> tuple[Finding, ...]:
     """Add to findings of a trace what the source says of their places besides the line."""
-    return tuple(
-        finding
-        if (where := finding.where).file is None
-        else replace(finding, where=add_lines(where, timeline, lines))
-        for finding in findings
-    )
+    return tuple(replace(x, where=add_lines(x.where, timeline, lines)) for x in findings)
 
 
 def place_text(where: Where) -> str:
@@ -131,10 +126,9 @@ def segment_text(segment: PathSegment) -> str:
 
 
 def add_lines(where: Where, timeline: Timeline, lines: SourceLines) -> Where:
-    """Add the lines of which it is one, that of its function, and the text of its own.
-
-    A call site may stand for several functions of one name in one file: the result is true of each.
-    """
+    """Add the lines of which it is one, that of its function, and the text of its own."""
+    if where.file is None:
+        return where
     functions = [
         function
         for function in program_functions(timeline)

@@ -181,10 +181,7 @@ def joint_changes(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
 def changed_programs(
     findings: tuple[Finding, ...], baseline: Baseline, sites: Sites | None, options: Options
 ) -> dict[str, Edited]:
-    """Change the steady steps by the edit of each finding, by its text, and by all of them.
-
-    A job replays them beside its other ranks. If edits are requested, it replays those instead.
-    """
+    """Change the steady steps by the edit of each finding, by its text, and by all of them."""
     if sites is None or baseline.program is None:
         return {}
     by_text: dict[str, tuple[Change, ...]] = {

@@ -224,10 +224,7 @@ def _has_one_peer(part: RankPart) -> NDArray[np.bool_]:
 
 
 def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:
-    """Choose the operations that say most of a clock, intp[chosen], and name that basis.
-
-    Where ends come together, those that do so most precisely.
-    """
+    """Choose the operations that say most of a clock, intp[chosen], and name that basis."""
     is_exchange = role == Role.EXCHANGED
     is_message = (role == Role.SENT) | (role == Role.RECEIVED)
     if (role == Role.TOGETHER).any():
@@ -268,10 +265,7 @@ class _Bounds(Arrays):
 
 
 def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
-    """Gather the bounds of a part's clock by its members that aligned parts share, and the basis.
-
-    `target_ns` (float64[o], ns) are their ends on the job's clock.
-    """
+    """Bound a part's clock by its members that aligned parts share, and name the basis."""
     index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
     chosen = member[index]
@@ -402,9 +396,7 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
         chosen, _ = _most_telling(ends.role[member], ends.apart_ns[member])
         index = member[chosen]
         role = ends.role[index]
-        sent_ns, received_ns = (
-            later_ns[index[role == each]] for each in (Role.SENT, Role.RECEIVED)
-        )
+        sent_ns, received_ns = (later_ns[index[role == x]] for x in (Role.SENT, Role.RECEIVED))
         if len(sent_ns) and len(received_ns):
             residuals.append(max(abs(int(sent_ns.min())), abs(int(received_ns.max()))))
         elif len(sent_ns) or len(received_ns) or not len(index):

@@ -334,10 +334,7 @@ _Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
 def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
-    """Find the work that the GPU of each of several ranks does beyond those of the others.
-
-    None where it does not do more, or its tables "operators" and "kernels" do not say.
-    """
+    """Find the work that the GPU of each of several ranks does beyond those of the others."""
     kernels = _ran([_kernels(of_rank.get("kernels", ())) for of_rank in tables])
     operators = _ran([_operators(of_rank.get("operators", ())) for of_rank in tables])
     sites = _ran(

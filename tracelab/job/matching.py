@@ -185,10 +185,8 @@ def _collect_operations(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[G
     groups: dict[Group, int] = {}
     columns = []
     for part_index, part in enumerate(parts):
-        group_index = np.array(
-            [groups.setdefault(group, len(groups)) for group in part.groups], dtype=np.int64
-        )
-        columns.append(_part_operations(part_index, part, group_index))
+        index = [groups.setdefault(group, len(groups)) for group in part.groups]
+        columns.append(_part_operations(part_index, part, np.array(index, dtype=np.int64)))
     return concatenated(columns), tuple(groups)
 
 
@@ -212,10 +210,7 @@ def _part_operations(part_index: int, part: RankPart, group_index: Int64Array) -
 
 
 def _units(operations: _Operations, group_count: int) -> NDArray[np.int64]:
-    """int64[n], within what each operation is matched, ABSENT for nothing.
-
-    Collectives within their process group, its sends and receives within those of a pair of ranks.
-    """
+    """int64[n], within what each operation is matched, ABSENT for nothing."""
     unit = operations.group_index.copy()
     unit[operations.operation == Operation.UNKNOWN] = ABSENT
     pair = np.flatnonzero(operations.operation == Operation.SEND)
@@ -337,10 +332,7 @@ def _are_same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _shift_by_step(one: _Operations, other: _Operations) -> tuple[int | None, bool]:
-    """Find the shift at which most steps that both recorded begin together; do both have steps.
-
-    The first step of a recording may lack operations: it counts where both have equally many of it.
-    """
+    """Find the shift at which most steps that both recorded begin together; do both have steps."""
     tables = []
     for recorded in (one, other):
         index = np.flatnonzero(recorded.step_number != ABSENT)
@@ -370,10 +362,7 @@ def _shift_by_clock(one: _Operations, other: _Operations) -> list[int]:
 
 
 def _end_together(one: _Operations, other: _Operations, shift: int) -> bool:
-    """Return True if the ends are apart as those of one operation on two ranks can be.
-
-    They differ by what the clocks differ, which changes slowly, and otherwise by little.
-    """
+    """Return True if the ends are apart as those of one operation on two ranks can be."""
     here, there = _overlap(one, other, shift)
     length_ns = np.minimum(here.end_ns - here.start_ns, there.end_ns - there.start_ns)
     chosen = np.flatnonzero(here.ends_together & there.ends_together)

@@ -226,10 +226,7 @@ def rank_times(
     wait_ns: Int64Array,
     windows: Sequence[WindowMetrics],
 ) -> RankTimes:
-    """Split each step of a rank into compute, wait, transfer, copies and idle.
-
-    `wait_ns` is as of `Members.wait_of_operations`.
-    """
+    """Split each step of a rank into compute, wait, transfer, copies and idle."""
     exposed = union(part.exposed_start_ns, part.exposed_end_ns)
     # Beside a transfer of another kernel, too: the rank gets on when both are over.
     waiting = intersect(union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0)), exposed)
@@ -238,12 +235,9 @@ def rank_times(
         union(part.exposed_start_ns[is_unmatched], part.exposed_end_ns[is_unmatched]), waiting
     )
     steps_ns = (part.steps.start_ns, part.steps.end_ns)
-    columns = (
-        part.steps.number,
-        *(clocks.job_ns_of(part_index, times_ns) for times_ns in steps_ns),
-        measure_within(waiting, *steps_ns),
-        measure_within(unmatched, *steps_ns),
-    )
+    job_ns = (clocks.job_ns_of(part_index, times_ns) for times_ns in steps_ns)
+    exposed_ns = (measure_within(time, *steps_ns) for time in (waiting, unmatched))
+    columns = (part.steps.number, *job_ns, *exposed_ns)
     of_step = {number: times for number, *times in zip(*(x.tolist() for x in columns), strict=True)}
     steps = []
     for window in windows:
@@ -251,7 +245,6 @@ def rank_times(
             continue
         start_ns, end_ns, waited_ns, unmatched_ns = of_step[window.step]
         [device] = [x for x in window.devices if x.device == part.device]
-        exposed_ns = device.exposed_comm_ns
         steps.append(
             RankStep(
                 step=window.step,
@@ -259,8 +252,8 @@ def rank_times(
                 end_ns=end_ns,
                 compute_ns=device.compute_ns,
                 wait_ns=waited_ns,
-                transfer_ns=exposed_ns - waited_ns - unmatched_ns,
-                copy_ns=device.busy_ns - device.compute_ns - exposed_ns,
+                transfer_ns=device.exposed_comm_ns - waited_ns - unmatched_ns,
+                copy_ns=device.busy_ns - device.compute_ns - device.exposed_comm_ns,
                 idle_ns=device.idle_ns,
                 unmatched_ns=unmatched_ns,
             )

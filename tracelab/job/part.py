@@ -88,10 +88,7 @@ class PartSteps(Arrays):
 
 
 class RankProgram(Arrays):
-    """The steady steps of one rank as they are replayed, and as they are with named changes.
-
-    Their mean length, ns, was measured on a basis as of `SteadyMetrics`.
-    """
+    """The steady steps of one rank as they are replayed, and as they are with named changes."""
 
     program: Program
     steps: tuple[int, ...]
@@ -220,10 +217,7 @@ def rank_part(
     baseline: Baseline,
     changes: Mapping[str, Edited],
 ) -> RankPart:
-    """Reduce one analyzed file to what its job needs of it.
-
-    The slow reference model of its work is ``tests/reference/ticks.py``.
-    """
+    """Reduce one analyzed file to what its job needs of it."""
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])
     start_ns, end_ns = timeline.start_ns[row], timeline.end_ns[row]
@@ -368,11 +362,10 @@ def _culprits(
         np.stack((bubbles.cause[piece], culprit_id)), axis=1, return_inverse=True
     )
     names = [event_as_shown(timeline.trace.name_of(event)) for event in pairs[1].tolist()]
+    sites = call_sites(timeline, pairs[1], lines)
     culprits, culprit_of_pair = _numbered(
         Culprit(_WORK_OF_IDLE[Cause(cause)], name, site)
-        for cause, name, site in zip(
-            pairs[0].tolist(), names, call_sites(timeline, pairs[1], lines), strict=True
-        )
+        for cause, name, site in zip(pairs[0].tolist(), names, sites, strict=True)
     )
     culprit_of = culprit_of_pair[of_pair.reshape(-1)]
     keys = of_operation[piece] * np.int64(max(1, len(culprits))) + culprit_of

@@ -64,10 +64,7 @@ class PathPart(Arrays):
 
 
 def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPart | None:
-    """Gather what the job's critical path needs of a file, by the rows of its communication.
-
-    None if no other rank waits for it, or it has no calls that launch its work.
-    """
+    """Gather what the job's critical path needs of a file, by the rows of its communication."""
     timeline = graph.host.timeline
     if not len(row) or not (timeline.launch_id != ABSENT).any():
         return None
@@ -180,16 +177,10 @@ def _kinds_before(graph: Graph, program: Program, before: NDArray[np.intp]) -> N
     row = np.append(program.row, np.full(len(before) - len(program), ABSENT))
     is_activity, follows_activity = row != ABSENT, (before != ABSENT) & (row[before] != ABSENT)
     is_unknown = graph.binding.constraint[row] == Constraint.UNKNOWN
-    return np.select(
-        [
-            is_activity & (is_unknown | (before == ABSENT)),
-            is_activity & follows_activity,
-            is_activity,
-            follows_activity,
-        ],
-        [PathKind.UNKNOWN, PathKind.QUEUE, PathKind.LAUNCH, PathKind.SYNC],
-        PathKind.HOST,
-    ).astype(np.int8)
+    is_unknown = is_activity & (is_unknown | (before == ABSENT))
+    conditions = [is_unknown, is_activity & follows_activity, is_activity, follows_activity]
+    kinds = [PathKind.UNKNOWN, PathKind.QUEUE, PathKind.LAUNCH, PathKind.SYNC]
+    return np.select(conditions, kinds, PathKind.HOST).astype(np.int8)
 
 
 def _sample_host(

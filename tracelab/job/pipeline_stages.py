@@ -41,10 +41,7 @@ _MAX_OUT_OF_PLACE_SHARE = 0.25
 
 
 class Message(NamedTuple):
-    """Message for one microbatch to or from a neighbor: activations (forward) or gradients.
-
-    Its last operation is at an index of the columns of the rank's part.
-    """
+    """Message for one microbatch to or from a neighbor: activations (forward) or gradients."""
 
     is_send: bool
     is_forward: bool
@@ -287,10 +284,7 @@ def _find_schedule(of_stages: _OfStages, phases_of_sends: list[tuple[bool, int]]
 
 
 def _word(messages: Sequence[Message], stage: int, stages: int) -> list[bool]:
-    """The passes of a stage in order, True for a forward pass, as far as its messages show them.
-
-    Each pass but the last stage's forward and the first stage's backward ends with a send.
-    """
+    """The passes of a stage in order, True for a forward pass, as far as its messages show them."""
     return [
         x.is_forward
         for x in messages

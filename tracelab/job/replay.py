@@ -200,10 +200,7 @@ def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
 
 
 def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]:
-    """Predict the job's step with each change; nothing if the job is not replayed.
-
-    Where a rank waits less, its compute no longer shares the GPU with a kernel that waits.
-    """
+    """Predict the job's step with each change; nothing if the job is not replayed."""
     joined, step_ns, basis = job.joined, job.baseline.step_ns, job.baseline.printed
     if joined is None or step_ns is None or basis is None or not changes:
         return ()
@@ -227,12 +224,9 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]
     _, *remains_ns = replay([*map(gpu_chain, (joined.program, *fastest))]).step_ns.tolist()
     predicted = []
     for change, remain_ns in zip(changes, remains_ns, strict=True):
-        new_ns = (
-            freed_ns[position[id(change.programs)], 0],
-            freed_ns[position[id(change.low)], 1],
-            slow_ns[position[id(change.high)]],
-        )
-        scaled_ns = np.rint(step_ns / base_ns * np.array(new_ns)).astype(np.int64)
+        middle, low, high = (position[id(one)] for one in change.all_programs)
+        new_ns = np.array((freed_ns[middle, 0], freed_ns[low, 1], slow_ns[high]))
+        scaled_ns = np.rint(step_ns / base_ns * new_ns).astype(np.int64)
         shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
         bounds = bounds_ns(step_ns, scaled_ns, (shorter, longer))
         predicted.append(basis.carry(step_ns, step_ns, bounds, remain_ns))
@@ -240,10 +234,7 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]
 
 
 def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[int, Program]:
-    """Let one rank work as the median rank does, where it works more.
-
-    `programs` are edits of the ranks' programs, by their index.
-    """
+    """Let one rank work as the median rank does, where it works more."""
     assert job.joined is not None
     own, usual, surplus_ns = job.stretches[rank], _usual(job.stretches, rank), job.surplus_ns[rank]
     too_much_ns = np.maximum(own.gpu_ns - usual["gpu_ns"], 0)
@@ -367,10 +358,7 @@ def _scaled(program: Program, own: Stretches, share: NDArray[np.float64]) -> Pro
 
 
 def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
-    """Let the host work no longer than so, by stretch: its longest pieces are shortened.
-
-    Ranks that run the same program differ by what one of them does beside it.
-    """
+    """Let the host work no longer than so, by stretch: its longest pieces are shortened."""
     call = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
     shared = len(own.edge_stretch)  # an edit may have added further ones
     edge = np.flatnonzero((program.via[:shared] == Via.HOST) & (own.edge_stretch != ABSENT))

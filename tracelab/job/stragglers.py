@@ -177,12 +177,8 @@ class Lost(Record):
     def subtract(self, overhead_ns: int) -> Lost:
         """Subtract the time of the profiler per step."""
         cost_ns = np.maximum(self.cost_ns - overhead_ns, 0)
-        return Lost(
-            {other: np.maximum(ns - overhead_ns, 0) for other, ns in self.wait_ns.items()},
-            cost_ns,
-            np.minimum(self.shared_out_ns, cost_ns),
-            overhead_ns,
-        )
+        wait_ns = {other: np.maximum(ns - overhead_ns, 0) for other, ns in self.wait_ns.items()}
+        return Lost(wait_ns, cost_ns, np.minimum(self.shared_out_ns, cost_ns), overhead_ns)
 
     def limit(self, surplus_ns: int) -> Lost:
         """Limit what a rank can give away per step."""
@@ -326,10 +322,7 @@ def _exposed(members: Members, part_index: int) -> Intervals:
 
 
 def _alone_ns(members: Members) -> Int64Array:
-    """int64[k], ns, how long each member waited for the last rank of its match alone.
-
-    Of a kernel of several messages the last of all its peers counts, and any other keeps it.
-    """
+    """int64[k], ns, how long each member waited for the last rank of its match alone."""
     match_index, wait_ns, last = members.match_index, members.wait_ns, members.last_member
     if not len(members):
         return wait_ns

@@ -186,10 +186,7 @@ def sparse_gradients(program: Program, selection: Selection) -> Edited:
 
 
 def attention(program: Program, selection: Selection) -> Edited:
-    """Attention written by hand becomes one fused operator: only its products remain, scaled.
-
-    The CPU's time in the operators of the products stays, as that of the fused operator.
-    """
+    """Attention written by hand becomes one fused operator: only its products remain, scaled."""
     sites, timeline = selection.sites, selection.sites.timeline
     operators = timeline.operators
     is_product = np.append(operators.have_name(is_batched_product), False)

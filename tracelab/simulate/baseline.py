@@ -102,10 +102,7 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
 
 
 def gpu_chain(program: Program) -> Program:
-    """The same with a host that needs no time: its step is the longest chain of GPU work.
-
-    No step takes less, except in communication, which depends on other ranks.
-    """
+    """The same with a host that needs no time: its step is the longest chain of GPU work."""
     is_work = (program.kind == NodeKind.ACTIVITY) & (program.activity_kind != Kind.COMM)
     return replace(
         program,

@@ -34,11 +34,7 @@ from tracelab.simulate.waits import unblock, waits_for_gpu
 
 
 class HostPieces(Arrays):
-    """Pieces of host work along the edges of a program: int64[k] and so on, by thread.
-
-    In each ran an event, the innermost operator, Python function or call, else ABSENT. The shares
-    of an edge add up to 1.
-    """
+    """Pieces of host work along the edges of a program: int64[k] and so on, by thread."""
 
     edge_index: NDArray[np.intp]
     event_id: Int64Array
@@ -49,11 +45,7 @@ _NO_PIECES = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0)
 
 
 def host_pieces(trace: Trace, program: Program) -> HostPieces:
-    """Name the host's work between the calls of a program, which was recorded in a trace.
-
-    An edge to the next repetition stands for the time just before its call. A woken thread slept in
-    its longest piece, which is no work.
-    """
+    """Name the host's work between the calls of a program, which was recorded in a trace."""
     is_host = (program.via == Via.HOST) | (program.via == Via.THREAD)
     edges = np.flatnonzero(is_host & (program.latency_ns > 0))
     source, target = program.source[edges], program.target[edges]

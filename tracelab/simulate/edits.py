@@ -73,10 +73,7 @@ def fuse(program: Program, selection: Selection) -> Edited:
 
 
 def graph(program: Program, selection: Selection) -> Edited:
-    """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes.
-
-    What is a replay already becomes part of that graph, with its nodes.
-    """
+    """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes."""
     runs = _find_runs(program, selection)
     stays = _stays(selection.sites)
     goes = np.zeros(len(stays[0])) if selection.is_everywhere else selection.host_share
@@ -89,20 +86,13 @@ def graph(program: Program, selection: Selection) -> Edited:
     if is_gap.any():  # the trace has gaps of its own
         own_ns = lower_median(program.latency_ns[is_gap])
         gaps_ns = (own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns))
-    middle, low, high = (
-        _limit_gaps(
-            replace_cost(
-                _merge_calls(program, runs, goes, of_bound),
-                runs.is_first,
-                _call_ns(program, is_replay, runs, call_ns, node_ns),
-            ),
-            within & ~in_replay,
-            gap_ns,
-        )
-        for call_ns, node_ns, gap_ns, of_bound in zip(
-            _CALL_NS, _NODE_NS, gaps_ns, stays, strict=True
-        )
-    )
+    bounds = []
+    for call_ns, node_ns, gap_ns, stay in zip(_CALL_NS, _NODE_NS, gaps_ns, stays, strict=True):
+        merged = _merge_calls(program, runs, goes, stay)
+        cost_ns = _call_ns(program, is_replay, runs, call_ns, node_ns)
+        merged = replace_cost(merged, runs.is_first, cost_ns)
+        bounds.append(_limit_gaps(merged, within & ~in_replay, gap_ns))
+    middle, low, high = bounds
     return Edited(middle, low, high, runs.count)
 
 
@@ -115,13 +105,9 @@ def one_batch(program: Program, selection: Selection) -> Edited:
     number = _micro_batches(selection)
     if number < 2:
         return Edited.exactly(program, 0)
+    ways = ((1, (1 + number) / (2 * number)), (1, 1 / number), (math.ceil(number / 2), 1))
     middle, low, high = (
-        _rebatch(program, selection, batches / number, kernels)
-        for batches, kernels in (
-            (1, (1 + number) / (2 * number)),
-            (1, 1 / number),
-            (math.ceil(number / 2), 1),
-        )
+        _rebatch(program, selection, batches / number, kernels) for batches, kernels in ways
     )
     return Edited(middle, low, high, int(selection.calls.sum()))
 
@@ -269,10 +255,7 @@ _MIN_WORK_SHARE = 0.5
 
 
 def remove(program: Program, selection: Selection) -> Edited:
-    """The call site costs no host time and launches nothing.
-
-    Without any call that frees memory, as of ``empty_cache``, none has to be allocated again.
-    """
+    """The call site costs no host time and launches nothing."""
     calls = selection.calls | _allocated_again(selection)
     changed = remove_host_work(program, selection.sites, calls, selection.host_share)
     return Edited.exactly(changed, _count(selection))
@@ -297,10 +280,7 @@ def host(program: Program, selection: Selection, value: float) -> Edited:
 
 
 def use_gpu(program: Program, selection: Selection) -> Edited:
-    """The GPU computes what the host does there, whose time goes with the copies next to it.
-
-    Its input may have to be copied instead: at worst these copies stay.
-    """
+    """The GPU computes what the host does there, whose time goes with the copies next to it."""
     sites, share = selection.sites, selection.host_share
     on_host = host(program, selection, 0)
     recorded = sites.program
@@ -508,7 +488,7 @@ def parse_edit(text: str) -> Edit:
     if kind.has_value and not equals:
         raise UsageError(f"{text!r} lacks its value: write it as {name}:PLACE=0.5 or {name}=0.5")
     place = (head if kind.has_value else text).removeprefix(name)
-    if place not in ("", *[f":{place[1:]}"][: len(place[1:])]):
+    if place and (place == ":" or place[0] != ":"):
         raise UsageError(f"{text!r} is not an edit: write it as {_form(name, kind)}")
     if kind.needs_place and not place:
         raise UsageError(f"{text!r} lacks its place: write it as {_form(name, kind)}")

@@ -65,14 +65,8 @@ def find_calls(host: Host) -> Calls:
     call_index = index_of[blocking_calls.event_id]
     blocking[call_index[call_index != ABSENT]] = blocking_calls.kind[call_index != ABSENT]
     event_id = event_id[is_outermost].astype(np.int64)
-    return Calls(
-        event_id=event_id,
-        index_of=index_of,
-        thread_index=trace.thread_index[event_id],
-        begin_ns=trace.start_ns[event_id],
-        end_ns=trace.end_ns[event_id],
-        blocking=blocking,
-    )
+    thread_index, begin_ns = trace.thread_index[event_id], trace.start_ns[event_id]
+    return Calls(event_id, index_of, thread_index, begin_ns, trace.end_ns[event_id], blocking)
 
 
 def find_hand_overs(
@@ -136,10 +130,7 @@ def _longest_silences(
     since_ns: Int64Array,
     until_ns: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
-    """The first of the longest times without a mark, in each of some stretches: int64[k] twice.
-
-    The marks in each stretch are those of a range, ``[first, end)``.
-    """
+    """The first of the longest times without a mark, in each of some stretches: int64[k] twice."""
     index, mark = expand_ranges(first - 1, end)
     begin_ns = np.where(mark < first[index], since_ns[index], marks_ns[mark])
     next_ns = marks_ns[np.minimum(mark + 1, len(marks_ns) - 1)]

@@ -64,11 +64,7 @@ class Prediction(Record):
 
 
 def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
-    """Replay the baseline's program with each fix: one prediction for each, in their order.
-
-    Raises:
-        UsageError: the place of an edit is not one.
-    """
+    """Replay the baseline's program with each fix: one prediction for each, in their order."""
     if baseline.program is None or baseline.step_ns is None:
         return ()
     bases, basis, step_ns = (baseline.program, *baseline.loose), baseline.printed, baseline.step_ns

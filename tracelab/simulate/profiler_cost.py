@@ -144,11 +144,7 @@ class Calibration(Fit):
 
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
-    """Fit what the profiler took for each event.
-
-    Returns:
-        None where nothing was timed or launched, or the host does not go on to another step.
-    """
+    """Fit what the profiler took for each event."""
     info = graph.host.timeline.trace.info
     timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
     if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
@@ -364,10 +360,7 @@ _Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
 
 
 class Marks(Arrays):
-    """Starts and ends of events: int64[m], ns, ascending.
-
-    Each counts as half an event, float64[m], and less of a Python function.
-    """
+    """Starts and ends of events: int64[m], ns, ascending."""
 
     moment_ns: Int64Array
     events: NDArray[np.float64]
@@ -436,11 +429,7 @@ class RecordedEvents:
     def measure(
         self, thread_index: NDArray[np.int32], since_ns: Int64Array, until_ns: Int64Array
     ) -> tuple[NDArray[np.float64], Int64Array, _Cut]:
-        """Measure what the profiler did in stretches of threads, int64[k] since and until, ns.
-
-        Returns:
-            float64[k], events that it recorded; int64[k], ns, how long it ran itself; the pieces.
-        """
+        """Measure what the profiler did in stretches of threads, int64[k] since and until, ns."""
         count = np.zeros(len(thread_index))
         profiler_ns = np.zeros(len(thread_index), dtype=np.int64)
         cuts = []

@@ -110,10 +110,7 @@ class Program(Arrays):
     def select(
         self, nodes: NDArray[np.bool_], edges: NDArray[np.bool_], source: NDArray[np.intp]
     ) -> Program:
-        """The same with some nodes (bool[n]), numbered anew, and the edges (bool[e]) between these.
-
-        The sources, intp[e], are those that edges come from now; ABSENT for none.
-        """
+        """Select some nodes (bool[n]), and the edges (bool[e]) between these from new sources."""
         edges = edges & nodes[self.target] & nodes[source] & (source != ABSENT)
         number = np.full(len(self), ABSENT, dtype=np.intp)
         number[nodes] = np.arange(int(nodes.sum()))

@@ -165,12 +165,9 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     source = np.where(lag == 1, stands_in[whole.source], whole.source)
     # A thread goes on with the next step as between the recorded ones.
     is_kept = (lag == 0) | (whole.via != Via.HOST)
-    program = replace(
-        replace(whole, lag=lag).select(is_inside, is_kept, source),
-        steps=last_step - first_step + 1,
-        length_ns=last.end_ns - first.start_ns,
-        is_repeated=True,
-    )
+    cut = replace(whole, lag=lag).select(is_inside, is_kept, source)
+    steps, length_ns = last_step - first_step + 1, last.end_ns - first.start_ns
+    program = replace(cut, steps=steps, length_ns=length_ns, is_repeated=True)
     node = np.cumsum(is_inside) - 1
     return _add_wraps(graph, program, node[wrapped], first_step, last_step)
 
@@ -198,10 +195,7 @@ def whole(graph: Graph, recorded: Recorded) -> Program:
 
 
 def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
-    """Cut out the same steps as a program that runs once, from where the steps before had come.
-
-    What they waited for of these is reached as recorded.
-    """
+    """Cut out the same steps as a program that runs once, from where the steps before had come."""
     timeline, whole = graph.host.timeline, recorded.program
     into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
     is_kept = np.zeros(len(whole), dtype=np.bool_)

@@ -63,10 +63,7 @@ def order_in_blocks(
     lag: NDArray[np.integer],
     may_be_along: NDArray[np.bool_],
 ) -> BlockOrder:
-    """Put the nodes of a program in blocks, which may follow some edges without a lag (bool[e]).
-
-    The columns of edges are as in `Program`; without a lag, sources come before their targets.
-    """
+    """Put the nodes of a program in blocks, which may follow some edges without a lag (bool[e])."""
     along = _edge_along(node_count, source, target, may_be_along)
     node, begins = _order_blocks(source, target, lag, along)
     position = np.empty(node_count, dtype=np.intp)

@@ -126,9 +126,7 @@ class Sites:
         """Name a place that is some calls or activities (event ids): ``train.py:40@pin-batch``."""
         texts = (f"{place}@{what}{f'-{number}' if number > 1 else ''}" for number in count(1))
         return next(
-            text
-            for text in texts
-            if np.array_equal(self.named.setdefault(text, event_id), event_id)
+            x for x in texts if np.array_equal(self.named.setdefault(x, event_id), event_id)
         )
 
     def name_pauses(self, place: str) -> str:
@@ -413,11 +411,7 @@ class Sites:
         by_python = [region for thread, region in regions.items() if thread in self._python_threads]
         meanwhile = reduce(join, by_python, union([], []))
         helpers = {*range(len(self.timeline.trace.threads))} - self._python_threads
-        joined = {
-            thread: join(region, meanwhile)
-            for thread, region in regions.items()
-            if thread in helpers
-        }
+        joined = {x: join(regions[x], meanwhile) for x in regions.keys() & helpers}
         return {**dict.fromkeys(helpers, meanwhile), **regions, **joined}
 
     @cached_property

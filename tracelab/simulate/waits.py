@@ -361,14 +361,8 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
         per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
         call = np.roll(program.launch_node[nodes], per_step)
         is_first, has_call = np.arange(len(nodes)) < per_step, call != ABSENT
-        changed = add_edges(
-            changed,
-            call[has_call],
-            nodes[has_call],
-            Via.LAUNCH,
-            sites.copy_launch_ns,
-            is_first[has_call],
-        )
+        call, copied, is_first = call[has_call], nodes[has_call], is_first[has_call]
+        changed = add_edges(changed, call, copied, Via.LAUNCH, sites.copy_launch_ns, is_first)
     return changed
 
 
@@ -390,11 +384,9 @@ def side_stream(program: Program, selection: Selection) -> Edited:
         return Edited.exactly(program, 0)
     source, target, uses = _find_feeds(program, sites, nodes)
     moved = _moved(program, sites, nodes)
+    awaited = (_await(moved, sites, source, needed, lag) for needed, lag in uses)
     by_step_end, by_next_wait = (
-        slower_beside(
-            _await(moved, sites, source, needed, lag), sites.copy_direction, source, target
-        )
-        for needed, lag in uses
+        slower_beside(x, sites.copy_direction, source, target) for x in awaited
     )
     if (program.activity_kind[nodes] == Kind.COMPUTE).any():
         return Edited(program, by_step_end, program, count, _MAY_FILL_GPU)

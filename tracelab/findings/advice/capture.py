@@ -339,10 +339,7 @@ def _largest_segment(
     blockers: tuple[Blocker, ...],
     blocker_of: NDArray[np.intp],
 ) -> Segment:
-    """Find the segment between two calls that has most launches, with all its repetitions.
-
-    The rows are of the launches; `blocker_of` is ABSENT for calls that end no segment.
-    """
+    """Find the segment between two calls that has most launches, with all its repetitions."""
     steps, is_end = int(launches.step.max()) + 1, blocker_of != ABSENT
     number = np.searchsorted(calls.start_ns[is_end], launches.start_ns)
     nowhere = (ABSENT, ABSENT)  # after the last, and before the first
@@ -352,11 +349,9 @@ def _largest_segment(
         np.where(step_of_call[at] == launches.step, blocker[at], ABSENT)
         for at in (number - 1, number)
     )
+    key = launches.step * (len(calls) + 1) + number
     _, first_of_part, part_of, count = np.unique(
-        launches.step * (len(calls) + 1) + number,
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
+        key, return_index=True, return_inverse=True, return_counts=True
     )
     kind = before[first_of_part] * (len(calls) + 2) + after[first_of_part]
     kinds, kind_of_part = np.unique(kind, return_inverse=True)

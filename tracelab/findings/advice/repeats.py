@@ -40,10 +40,7 @@ class Change(Record):
 
 
 def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Change | None:
-    """Compare repetitions (timeline rows) of the same work; None if there is only one.
-
-    Kernels are compared by name, and if these agree, a sample by launch dimensions and shapes.
-    """
+    """Compare repetitions (timeline rows) of the same work; None if there is only one."""
     timeline = context.timeline
     kernels = [rows[timeline.kind[rows] == Kind.COMPUTE] for rows in repetitions]
     names = [context.trace.name_index[timeline.event_id[rows]] for rows in kernels]

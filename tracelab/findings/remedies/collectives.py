@@ -66,10 +66,7 @@ def small_ones(graph: Graph, _events: Int64Array, *, of_gradients: bool) -> Int6
 
 
 def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The calls that send gradients of a backward pass before the last one of a step.
-
-    Passes count that send the same as the last one, with the copies into buckets and back.
-    """
+    """The calls that send gradients of a backward pass before the last one of a step."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     found = collectives(timeline)
     is_chosen = (found.operation == Operation.ALL_REDUCE) & (found.in_bytes > 0)
@@ -102,10 +99,7 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def reduced_and_read(graph: Graph, _events: Int64Array) -> Int64Array:
-    """All-reduces of a few numbers that the host reads immediately, and the reads.
-
-    A gradient scaler needs its own before it steps.
-    """
+    """All-reduces of a few numbers that the host reads immediately, and the reads."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     found = collectives(timeline)
     is_chosen = np.isin(found.operation, (Operation.ALL_REDUCE, Operation.REDUCE))

@@ -53,10 +53,7 @@ _MIN_FIRST_NS, _MIN_TIMES_LONGER = 1_000_000, 10
 
 
 def before_rest(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events in a compiled region that goes on as another function behind them.
-
-    The rest of a function that a break cuts is called from its first part.
-    """
+    """The events in a compiled region that goes on as another function behind them."""
     trace = graph.host.timeline.trace
     regions = compiled_functions(trace)
     rests = named(trace, _RESUMES.search, Category.PYTHON)
@@ -104,16 +101,12 @@ def records_graphs(graph: Graph, _events: Int64Array) -> Int64Array:
 
 def plans(graph: Graph, events: Int64Array) -> Int64Array:
     """The runs of cuDNN's operators that made a plan before they launched."""
-    trace = graph.host.timeline.trace
+    trace, calls = graph.host.timeline.trace, graph.host.blocking_calls
     launches = counts_inside(trace, events, calls_of_name(trace, is_kernel_launch))
     # An RNN takes milliseconds as well, but to launch.
     least_ns = _MIN_PLANNING_NS * np.maximum(1, launches / 2)
     # What memory takes in it is no planning: on ROCm a hipFree may fill each run.
-    calls, start_ns, end_ns = (
-        graph.host.blocking_calls,
-        trace.start_ns[events],
-        trace.end_ns[events],
-    )
+    start_ns, end_ns = trace.start_ns[events], trace.end_ns[events]
     is_own = calls.kind == Blocking.ALLOCATION
     allocating = union(calls.start_ns[is_own], calls.end_ns[is_own])
     own_ns = end_ns - start_ns - measure_within(allocating, start_ns, end_ns)

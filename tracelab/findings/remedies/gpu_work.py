@@ -202,11 +202,7 @@ def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The launches of cuDNN's kernels that change the layout, where they go on.
-
-    None where normalization without a kernel for the other layout takes a tenth as long, or all
-    convolutions are of sequences.
-    """
+    """The launches of cuDNN's kernels that change the layout, where they go on."""
     timeline = graph.host.timeline
     of_sequences = len(operators_named(timeline, _OF_SEQUENCES))
     if of_sequences and not len(operators_named(timeline, _OF_IMAGES)):

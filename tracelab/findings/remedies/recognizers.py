@@ -135,10 +135,7 @@ def copies(
     max_bytes: int | None = None,
     is_pageable: bool | None = None,
 ) -> Int64Array:
-    """The events inside which something is copied, "h2d" or "d2h", of at most `max_bytes`.
-
-    The memory is pageable if `is_pageable`, pinned if not, and any if that is None.
-    """
+    """The events inside which something is copied, "h2d" or "d2h", of at most `max_bytes`."""
     calls = calls_of_copies(graph.host.timeline, direction, max_bytes, is_pageable)
     return _select_around(graph, events, calls)
 

@@ -334,17 +334,10 @@ def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidat
     [remedy] = context.recognized.remedies(costs.calls.event_id[call_index[[top]]], ALLOCATOR.id)
     again = ", and the program allocates it again" if len(frees) < len(names) else ""
     does = f"returns memory to CUDA{again}" if frees else "keeps requesting memory from CUDA"
-    return [
-        _candidate(
-            context,
-            ALLOCATOR.cases["allocator"],
-            call_index,
-            (call_site, names[top]),
-            {"does": does},
-            edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
-            remedy=remedy,
-        )
-    ]
+    edit = JOINT.join(f"remove:{name}" for name in sorted({*names}))
+    case, place = ALLOCATOR.cases["allocator"], (call_site, names[top])
+    values = {"does": does}
+    return [_candidate(context, case, call_index, place, values, edit=edit, remedy=remedy)]
 
 
 def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
@@ -357,16 +350,9 @@ def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candi
         api = _names(context, index)[int(np.argmax(costs.caused_idle_ns[index]))]
         # Without the number that Kineto puts before it.
         name = re.sub(r"^thread \d+ \((.+)\)$", r"\1", context.trace.threads[thread].name)
-        candidates.append(
-            _candidate(
-                context,
-                ALLOCATOR.cases["other_threads"],
-                index,
-                (call_site, api),
-                {"thread": f"thread {name}" if name else "one thread"},
-                remedy=remedies[group[0]],
-            )
-        )
+        values = {"thread": f"thread {name}" if name else "one thread"}
+        case, place, remedy = ALLOCATOR.cases["other_threads"], (call_site, api), remedies[group[0]]
+        candidates.append(_candidate(context, case, index, place, values, remedy=remedy))
     return candidates
 
 

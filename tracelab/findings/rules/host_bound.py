@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,7 @@ _MIN_OTHER_WORK_NS = 1_000_000
 # In a program of replays, each of which is one call.
 _MIN_OTHER_WORK_OF_REPLAYS_NS = 20_000
 _LATE_CASES = ("launch_bound", "slow_host", "slow_host_of_replays")
+_Key = TypeVar("_Key", bound=Hashable)
 # Between two graphs of a stream that are both launched pass 1.3 us (H200).
 _MAX_GAP_NS = 2_500
 
@@ -251,9 +252,8 @@ def _top_culprit(
     if remedy is not None:
         culprit_id, cost_ns = _choose_forward(context, culprit_id, cost_ns, remedy)
     names = map(context.call_name, culprit_id.tolist())
-    groups = grouped(zip(names, context.call_sites(culprit_id), strict=True))
-    name, call_site = max(groups, key=lambda key: int(cost_ns[groups[key]].sum()))
-    return name, call_site, evidence
+    keys = [*zip(names, context.call_sites(culprit_id), strict=True)]
+    return *_longest(cost_ns, keys), evidence
 
 
 def _choose_forward(
@@ -294,39 +294,31 @@ def _late_data(context: Context) -> list[Candidate]:
     function_id = innermost_functions(context.timeline, middle_ns, threads)
     culprit_id = np.where(function_id == ABSENT, context.idle_culprits.look_up(pairs), function_id)
     remedies = context.recognized.remedies(culprit_id, INPUT_BOUND.id)
-    call_sites = context.call_sites(function_id)
+    sites = context.call_sites(function_id)
     candidates = []
     for group in grouped(remedy and remedy.id for remedy in remedies).values():
-        sites, piece = [call_sites[i] for i in group], pairs[1][group]
-        candidates.append(_loading_candidate(context, is_active, piece, sites, remedies[group[0]]))
+        piece = pairs[1][group]
+        is_piece = np.isin(np.arange(len(bubbles.cause)), piece)
+        lost = context.idle_by_device([(is_active, is_piece)])
+        site = _longest(bubbles.end_ns[piece] - bubbles.start_ns[piece], [sites[i] for i in group])
+        loading_id = _loading_regions(context, lost.values())
+        if site == NO_CALL_SITE:
+            [site] = context.call_sites(loading_id[:1])
+        names = map(context.trace.name_of, loading_id.tolist())
+        is_in_thread = any(map(is_in_launching_thread, names))
+        what = "data loaded in the launching thread" if is_in_thread else "the data loader"
+        evidence, remedy = tuple(loading_id[:MAX_EVIDENCE].tolist()), remedies[group[0]]
+        candidate = INPUT_BOUND.cases["input_bound"].candidate(
+            _where(site, lost), {"what": what}, evidence=evidence, lost=lost, remedy=remedy
+        )
+        candidates.append(candidate)
     return candidates
 
 
-def _loading_candidate(
-    context: Context,
-    is_active: NDArray[np.bool_],
-    piece: NDArray[np.intp],
-    call_sites: Sequence[CallSite],
-    remedy: Remedy | None,
-) -> Candidate:
-    bubbles = context.bubbles
-    is_piece = np.isin(np.arange(len(bubbles.cause)), piece)
-    lost = context.idle_by_device([(is_active, is_piece)])
-    length_ns = (bubbles.end_ns - bubbles.start_ns)[piece]
-    groups = grouped(call_sites)
-    call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
-    loading_id = _loading_regions(context, lost.values())
-    if call_site == NO_CALL_SITE:
-        [call_site] = context.call_sites(loading_id[:1])
-    is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
-    what = "data loaded in the launching thread" if is_in_thread else "the data loader"
-    return INPUT_BOUND.cases["input_bound"].candidate(
-        _where(call_site, lost),
-        {"what": what},
-        evidence=tuple(loading_id[:MAX_EVIDENCE].tolist()),
-        lost=lost,
-        remedy=remedy,
-    )
+def _longest(length_ns: Int64Array, keys: Sequence[_Key]) -> _Key:
+    """Return the key with the longest total time."""
+    groups = grouped(keys)
+    return max(groups, key=lambda key: int(length_ns[groups[key]].sum()))
 
 
 def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[np.integer[Any]]:

@@ -145,10 +145,7 @@ INDEPENDENT_WORK: Rule = load_rule(
 
 
 def few_blocks(context: Context) -> str:
-    """Describe the kernel that fills most of the file alone, if it has few blocks; else "".
-
-    A single step gets no sentence.
-    """
+    """Describe the kernel that fills most of the file alone, if it has few blocks; else ""."""
     if context.window.step is not None:
         return ""
     timeline, window, device = context.timeline, context.window, context.deciding_device

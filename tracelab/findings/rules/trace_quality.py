@@ -47,28 +47,21 @@ def _lack(cause: str, count: int, severity: str = INFO, **values: object) -> lis
 def _losses(context: Context, group: str, cause: str) -> list[Candidate]:
     losses = [x for x in LOSSES.values() if x.group == group and context.trace.losses.get(x.name)]
     losses.sort(key=lambda loss: loss.severity != WARNING)
-    return _lack(
-        cause,
-        sum(context.trace.losses[loss.name] for loss in losses),
-        losses[0].severity if losses else INFO,
-        losses=capitalize_start("; ".join(loss.text for loss in losses)),
-    )
+    count = sum(context.trace.losses[loss.name] for loss in losses)
+    texts = capitalize_start("; ".join(loss.text for loss in losses))
+    return _lack(cause, count, losses[0].severity if losses else INFO, losses=texts)
 
 
 def _damage(context: Context) -> list[Candidate]:
     lost = context.timeline.lost_work
     missing, is_much = context.timeline.missing_work
     calls = int(lost.is_lost.sum())
-    return [
-        *_losses(context, "damage", "damaged_file"),
-        *_lack(
-            "lost_work",
-            calls or context.trace.losses.get("arrows_without_end", 0),
-            WARNING if is_much else INFO,
-            missing=missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out",
-            effect=": the GPU was busy for longer than these figures say" if is_much else "",
-        ),
-    ]
+    count = calls or context.trace.losses.get("arrows_without_end", 0)
+    missing = missing or f"{counted(calls, 'call', 'calls')} of the steps that are left out"
+    effect = ": the GPU was busy for longer than these figures say" if is_much else ""
+    severity = WARNING if is_much else INFO
+    lost_work = _lack("lost_work", count, severity, missing=missing, effect=effect)
+    return _losses(context, "damage", "damaged_file") + lost_work
 
 
 def _waits_without_rows(context: Context) -> list[Candidate]:

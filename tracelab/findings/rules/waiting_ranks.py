@@ -164,12 +164,11 @@ def straggler_finding(
     """Make the finding of a straggler on a device, with findings of its own file."""
     case = (STRAGGLER.cases.get(straggler.cause) or STRAGGLER.cases["unknown"]).filled()
     total_ns = straggler.cost_ns * max(1, straggler.steps)
+    spread = straggler.share * straggler.spread_ns / max(1, straggler.cost_ns)
     return Finding(
         rule=STRAGGLER.id,
         title=_title(straggler),
-        severity=severity_of(
-            straggler.share, 1, straggler.share * straggler.spread_ns / max(1, straggler.cost_ns)
-        ),
+        severity=severity_of(straggler.share, 1, spread),
         rank=straggler.rank,
         step=None,
         cause=straggler.cause,
