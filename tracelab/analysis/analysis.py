@@ -170,9 +170,7 @@ class Analysis(Context):
         """The findings with what they save, and what they save together."""
         found = self.found
         priced = attempt(
-            self.failures,
-            "savings",
-            lambda: price_findings(found, self.baseline, self.sites, self),
+            self.failures, "savings", lambda: price_findings(found, self.baseline, self.sites, self)
         )
         return priced or price_findings(found, _failed(self.timeline), None, self)
 

@@ -14,12 +14,7 @@ from tracelab.analysis.analysis import Analysis, analyze_source, predict_changes
 from tracelab.base.arrays import Record
 from tracelab.base.errors import CrashError, TracelabError, UsageError
 from tracelab.base.options import DEFAULTS, Options, require_types, several, step_number
-from tracelab.findings.fixes import (
-    ALL,
-    choose_fixes,
-    predictions_of,
-    require_choices,
-)
+from tracelab.findings.fixes import ALL, choose_fixes, predictions_of, require_choices
 from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES

@@ -8,10 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import field
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array, Intervals, join
+from tracelab.base.intervals import BoolArray, Int64Array, IntArray, Intervals, join
 from tracelab.findings.finding import CALL_SITE_FIELDS, SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite
@@ -94,7 +93,7 @@ def join_by_device(
     return {**times, **joined}
 
 
-def sum_by_device(device_number: NDArray[np.integer[Any]], ns: Int64Array) -> dict[int, int]:
+def sum_by_device(device_number: IntArray, ns: Int64Array) -> dict[int, int]:
     """Device to the sum of its times, ns."""
     devices = np.unique(device_number).tolist()
     return {device: int(ns[device_number == device].sum()) for device in devices}
@@ -105,7 +104,7 @@ def is_regular(steps_seen: int, steps: int) -> bool:
     return steps_seen >= min(_MIN_STEPS, steps)
 
 
-def are_rare(steps_seen: NDArray[np.integer[Any]], steps: int) -> NDArray[np.bool_]:
+def are_rare(steps_seen: IntArray, steps: int) -> BoolArray:
     """bool[k], things that `steps_seen` of some steps have (int[k]) and a usual step has not."""
     return np.asarray(steps_seen <= max(1, int(_MAX_RARE_SHARE * steps)))
 

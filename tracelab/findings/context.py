@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array, Intervals, clip, intersect, measure_within, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    IntArray,
+    Intervals,
+    clip,
+    intersect,
+    measure_within,
+    union,
+)
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.candidates import most_expensive
@@ -72,19 +81,19 @@ class Context(Measured):
         return mark_beginnings_as_edges(self.timeline, self.bubbles).cause
 
     @cached_property
-    def next_row(self) -> NDArray[np.intp]:
+    def next_row(self) -> IndexArray:
         """intp[bubbles], timeline row of the activity that each bubble ends with, else ABSENT."""
         return read_only(rows_of(self.timeline.event_id, self.bubbles.next_id))
 
     @cached_property
-    def pageable_copy_row(self) -> NDArray[np.intp]:
+    def pageable_copy_row(self) -> IndexArray:
         """intp[k], timeline rows of the launched copies between the GPU and pageable memory."""
         is_pageable = match_names(self.trace, self.timeline.event_id, copies_pageable_memory)
         is_pageable &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch_id != ABSENT)
         return read_only(np.flatnonzero(is_pageable))
 
     @cached_property
-    def is_of_backward(self) -> NDArray[np.bool_]:
+    def is_of_backward(self) -> BoolArray:
         """bool[m], which timeline rows autograd's threads launched."""
         return read_only(launched_in_backward(self.timeline))
 
@@ -94,7 +103,7 @@ class Context(Measured):
         return read_only(host_needs(self.graph))
 
     @cached_property
-    def is_of_first_use(self) -> NDArray[np.bool_]:
+    def is_of_first_use(self) -> BoolArray:
         """bool[pieces], in most of which the host did what a program does once."""
         start_ns, end_ns = self.bubbles.start_ns, self.bubbles.end_ns
         once_ns = measure_within(self.first_use.time, start_ns, end_ns)
@@ -157,7 +166,7 @@ class Context(Measured):
         steady = self.timeline.steady
         return self.steady_steps if steady and self.window == steady.window else ()
 
-    def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
+    def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> BoolArray:
         """bool[k], which stretches of time are at least partly in the window."""
         return (start_ns < self.window.end_ns) & (end_ns > self.window.start_ns)
 
@@ -166,10 +175,7 @@ class Context(Measured):
         return self._clip(union(start_ns, end_ns))
 
     def group_by_device(
-        self,
-        device_number: NDArray[np.integer[Any]],
-        start_ns: NDArray[np.int64],
-        end_ns: NDArray[np.int64],
+        self, device_number: IntArray, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]
     ) -> dict[int, Intervals]:
         """Device to the part of its stretches of time that is in the window, where there is any."""
         inside = {
@@ -179,7 +185,7 @@ class Context(Measured):
         return {device: time for device, time in inside.items() if len(time)}
 
     @cached_property
-    def has_caused_idle(self) -> NDArray[np.bool_]:
+    def has_caused_idle(self) -> BoolArray:
         """bool[blocking calls], those that caused idle time in the window."""
         idle = self.blocking_calls.attributed_idle
         is_inside = self.is_inside(idle.start_ns, idle.end_ns)
@@ -187,7 +193,7 @@ class Context(Measured):
         has_caused[idle.call_index[is_inside]] = True
         return read_only(has_caused)
 
-    def idle_after(self, call_index: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
+    def idle_after(self, call_index: IntArray) -> dict[int, Intervals]:
         """Device to the idle time in the window that these blocking calls caused."""
         idle = self.blocking_calls.attributed_idle
         is_caused = np.isin(idle.call_index, call_index)
@@ -196,30 +202,28 @@ class Context(Measured):
         )
 
     def copies_pageable_memory(
-        self, call_id: NDArray[np.integer[Any]], call_sites: Sequence[CallSite]
-    ) -> NDArray[np.bool_]:
+        self, call_id: IntArray, call_sites: Sequence[CallSite]
+    ) -> BoolArray:
         """bool[k], host calls (event ids) that copy between the GPU and pageable memory."""
         launch_id = self.timeline.launch_id[self.pageable_copy_row]
         is_scalar = [site.operator in _READS_SCALAR for site in call_sites]
         return np.isin(call_id, launch_id) & ~np.array(is_scalar, dtype=np.bool_)
 
-    def time_of(self, rows: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
+    def time_of(self, rows: IntArray) -> dict[int, Intervals]:
         """Device to the time of these timeline rows that is in the window, where there is any."""
         timeline = self.timeline
         return self.group_by_device(
             timeline.device_number[rows], timeline.start_ns[rows], timeline.end_ns[rows]
         )
 
-    def evidence(
-        self, rows: NDArray[np.integer[Any]], cost_ns: Int64Array | None = None
-    ) -> tuple[int, ...]:
+    def evidence(self, rows: IntArray, cost_ns: Int64Array | None = None) -> tuple[int, ...]:
         """Event ids of timeline rows, the most expensive first: the longest, without a cost."""
         if cost_ns is None:
             cost_ns = self.timeline.end_ns[rows] - self.timeline.start_ns[rows]
         return most_expensive(self.timeline.event_id[rows].tolist(), cost_ns.tolist())
 
     def time_of_pieces(
-        self, pieces: Exposed | SerializedStreams, index: NDArray[np.integer[Any]]
+        self, pieces: Exposed | SerializedStreams, index: IntArray
     ) -> dict[int, Intervals]:
         """Device to the time of some of these pieces that is in the window, where there is any."""
         device, row = self.timeline.device_number, pieces.row[index]
@@ -243,7 +247,7 @@ class Context(Measured):
     def _clip(self, time: Intervals) -> Intervals:
         return clip(time, self.window.start_ns, self.window.end_ns)
 
-    def is_idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
+    def is_idle_by(self, *causes: Cause) -> BoolArray:
         """bool[pieces], those of these causes."""
         return np.isin(self.idle_cause, causes)
 
@@ -255,11 +259,11 @@ class Context(Measured):
         """The name of a host call; "a launch" for ABSENT."""
         return "a launch" if event_id == ABSENT else event_as_shown(self.trace.name_of(event_id))
 
-    def origins_of(self, rows: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+    def origins_of(self, rows: IntArray) -> tuple[str, ...]:
         """Texts such as "captured at `Linear` in forward (model.py:7)" of timeline rows, or ""."""
         return origin_texts(self.timeline, self.origins, rows, self.lines)
 
-    def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
+    def call_sites(self, event_id: IntArray) -> tuple[CallSite, ...]:
         """Call sites of host events, int[k]; `NO_CALL_SITE` for ABSENT."""
         known_id = np.unique(event_id[event_id != ABSENT])
         if not len(known_id):

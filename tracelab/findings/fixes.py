@@ -26,9 +26,7 @@ _RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
 
 
 def choose_fixes(
-    findings: Sequence[Finding],
-    fixes: Sequence[str],
-    edits: Sequence[str | Callable[[Any], Any]],
+    findings: Sequence[Finding], fixes: Sequence[str], edits: Sequence[str | Callable[[Any], Any]]
 ) -> tuple[Fix, ...]:
     """Choose the changes to predict: each alone, and where there are several all together last.
 
@@ -70,10 +68,7 @@ def _relate_to_step(prediction: Prediction, step_ns: int) -> Prediction:
 
 
 def predictions_of(
-    fixes: Sequence[Fix],
-    known: Mapping[str, Prediction],
-    findings: Sequence[Finding],
-    step_ns: int,
+    fixes: Sequence[Fix], known: Mapping[str, Prediction], findings: Sequence[Finding], step_ns: int
 ) -> tuple[Prediction, ...]:
     """Find the predictions of fixes that were replayed, by the texts of their edits."""
     predictions = []

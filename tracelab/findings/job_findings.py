@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import IndexArray, Int64Array, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.finding import (
     CRITICAL,
@@ -170,7 +169,7 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
 
 
 def _reduce_to_transfer(
-    finding: Finding, part: RankPart, piece_index: NDArray[np.intp], transfer_ns: Int64Array
+    finding: Finding, part: RankPart, piece_index: IndexArray, transfer_ns: Int64Array
 ) -> Finding:
     """Reduce a wait for a peer, or a slow link, to what is left of it: exposed transfers."""
     by_blocker_ns = np.bincount(part.exposed_blocker[piece_index], weights=transfer_ns)
@@ -190,7 +189,7 @@ def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
     return int(part.start_ns.min(initial=0)), int(part.end_ns.max(initial=1))
 
 
-def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
+def _pieces(finding: Finding, part: RankPart) -> IndexArray:
     site, activity = call_site_of(finding.where), finding.where.activity
     is_site = np.array([of_part == site for of_part in part.sites], dtype=np.bool_)
     names = map(short_kernel_name, part.kernel_names)

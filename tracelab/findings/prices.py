@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
+from tracelab.base.intervals import BoolArray, IndexArray
 from tracelab.base.options import Options
 from tracelab.findings.attribution import merge_group, step_ns_of, steps_of
 from tracelab.findings.context import Context
@@ -280,9 +280,7 @@ def _own_place(finding: Finding, edit: Edit, sites: Sites, context: Context) -> 
     return sites.name_events(first, finding.remedy or finding.rule, program.event_id[own])
 
 
-def _are_own(
-    finding: Finding, program: Program, nodes: NDArray[np.intp], context: Context
-) -> NDArray[np.bool_]:
+def _are_own(finding: Finding, program: Program, nodes: IndexArray, context: Context) -> BoolArray:
     """bool[k], which calls or activities (nodes) at a finding's place are the finding's."""
     where, row = finding.where, program.row[nodes]
     call_id = program.event_id[np.where(row == ABSENT, nodes, program.launch_node[nodes])]
@@ -300,9 +298,9 @@ def _are_own(
     return of_remedy if of_remedy.any() else own
 
 
-def _changed(kind: str, selection: Selection, sites: Sites) -> NDArray[np.bool_]:
+def _changed(kind: str, selection: Selection, sites: Sites) -> BoolArray:
     program = sites.program
-    changed: NDArray[np.bool_] = selection.activities & (program.launch_node != ABSENT)
+    changed: BoolArray = selection.activities & (program.launch_node != ABSENT)
     if kind == "unblock":
         changed = selection.calls & (sites.blocking != ABSENT)
     elif kind == "remove":

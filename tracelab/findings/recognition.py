@@ -9,10 +9,17 @@ from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import Int64Array, Intervals, intersect, measure, union
+from tracelab.base.intervals import (
+    BoolArray,
+    Int64Array,
+    IntArray,
+    Intervals,
+    intersect,
+    measure,
+    union,
+)
 from tracelab.findings.remedy import FIRST_USE, Remedy
 from tracelab.measures.idle_causes import Bubbles
 from tracelab.model.blocking_calls import is_inside
@@ -45,7 +52,7 @@ class Recognized:
         """The host events (int64[k], event ids) of each remedy, by its id."""
         return {remedy.id: events for remedy, events in self.events_of}
 
-    def remedies(self, events: NDArray[np.integer[Any]], rule_id: str) -> tuple[Remedy | None, ...]:
+    def remedies(self, events: IntArray, rule_id: str) -> tuple[Remedy | None, ...]:
         """Return the remedy of each host event (int[k], ABSENT for none) for a rule, or None."""
         number = np.full(len(events), ABSENT, dtype=np.int64)
         for rank in range(3):
@@ -162,7 +169,7 @@ class FirstUse(Arrays, dict=True):
         """Time in which any thread was in one of them."""
         return union(self.trace.start_ns[self.event_id], self.trace.end_ns[self.event_id])
 
-    def holds(self, events: Int64Array) -> NDArray[np.bool_]:
+    def holds(self, events: Int64Array) -> BoolArray:
         """bool[k], which host events (event ids) are among them, or inside one of their thread."""
         return np.asarray(self._regions.innermost(events) != ABSENT)
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained, summed
@@ -170,9 +170,9 @@ class _Ends(Arrays):
     Those of one operation may be apart by `apart_ns` by nature.
     """
 
-    match_index: NDArray[np.intp]
+    match_index: IndexArray
     part_index: NDArray[np.int32]
-    of_part: tuple[NDArray[np.intp], ...]
+    of_part: tuple[IndexArray, ...]
     recorded_ns: Int64Array
     role: NDArray[np.int8]
     apart_ns: Int64Array
@@ -214,7 +214,7 @@ def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
     return role
 
 
-def _has_one_peer(part: RankPart) -> NDArray[np.bool_]:
+def _has_one_peer(part: RankPart) -> BoolArray:
     """bool[c], the kernel of each operation sends to, and receives from, one rank only."""
     kernel = part.kernel_index
     peer = np.zeros(len(part), dtype=np.int64)
@@ -223,7 +223,7 @@ def _has_one_peer(part: RankPart) -> NDArray[np.bool_]:
     return np.asarray(~has_others[kernel])
 
 
-def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[NDArray[np.intp], str]:
+def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[IndexArray, str]:
     """Choose the operations that say most of a clock, intp[chosen], and name that basis."""
     is_exchange = role == Role.EXCHANGED
     is_message = (role == Role.SENT) | (role == Role.RECEIVED)
@@ -264,7 +264,7 @@ class _Bounds(Arrays):
         return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
 
 
-def _bounds(ends: _Ends, member: NDArray[np.intp], target_ns: _Floats) -> tuple[_Bounds, str]:
+def _bounds(ends: _Ends, member: IndexArray, target_ns: _Floats) -> tuple[_Bounds, str]:
     """Bound a part's clock by its members that aligned parts share, and name the basis."""
     index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
@@ -406,7 +406,7 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
     return residuals
 
 
-def _medians(values: Int64Array, group: NDArray[np.intp]) -> Int64Array:
+def _medians(values: Int64Array, group: IndexArray) -> Int64Array:
     """int64[k], of each value the median of its group; groups are ascending.
 
     >>> _medians(np.array([30, 10, 20, 7, 9]), np.array([0, 0, 0, 1, 1])).tolist()

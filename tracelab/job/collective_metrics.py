@@ -76,10 +76,7 @@ class CollectiveMetrics(Record):
 
 
 def collective_rows(
-    members: Members,
-    more_of: Sequence[MoreWork | None],
-    lateness: Lateness,
-    transfers: Transfers,
+    members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, transfers: Transfers
 ) -> tuple[CollectiveMetrics, ...]:
     """Make the rows of all matches, in their order."""
     rank = np.array([part.rank for part in members.parts])[members.part_index]

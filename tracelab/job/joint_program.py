@@ -19,10 +19,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart
@@ -46,7 +45,7 @@ class Meetings(Arrays):
     meeting_index: Int64Array
     rank_index: Int64Array
     node: Int64Array
-    waits: NDArray[np.bool_]
+    waits: BoolArray
 
     def __len__(self) -> int:
         return int(self.meeting_index.max(initial=-1)) + 1
@@ -102,8 +101,8 @@ class Joined(Arrays):
     rank_index: Int64Array
     transfer_ns: Int64Array
     programs: tuple[Program, ...]
-    ends: tuple[NDArray[np.intp], ...]
-    entries: tuple[NDArray[np.intp], ...]
+    ends: tuple[IndexArray, ...]
+    entries: tuple[IndexArray, ...]
     meeting_nodes: tuple[Int64Array, ...]
 
     def edited(self, programs: Mapping[int, Program]) -> Program:
@@ -195,9 +194,7 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     )
 
 
-def _find_order(
-    count: int, source: NDArray[np.intp], target: NDArray[np.intp]
-) -> NDArray[np.intp] | None:
+def _find_order(count: int, source: IndexArray, target: IndexArray) -> IndexArray | None:
     """intp[n], the nodes, each after all that lead to it; None if there is no such order."""
     by_source = np.argsort(source, kind="stable")
     targets = target[by_source].tolist()
@@ -233,13 +230,11 @@ def _node_columns(programs: Sequence[Program], first: Int64Array) -> _Columns:
     return columns
 
 
-def _moved(index: NDArray[np.integer[Any]], by: int) -> NDArray[np.integer[Any]]:
+def _moved(index: IntArray, by: int) -> IntArray:
     return np.where(index == ABSENT, ABSENT, index + by).astype(index.dtype)
 
 
-def _edges_of(
-    program: Program, ends: NDArray[np.intp], entries: NDArray[np.intp], first: int
-) -> _Columns:
+def _edges_of(program: Program, ends: IndexArray, entries: IndexArray, first: int) -> _Columns:
     own = {name: getattr(program, name)[first:] for name in _EDGE_COLUMNS}
     return own | {"source": ends[own["source"]], "target": entries[own["target"]]}
 

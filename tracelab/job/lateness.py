@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, Int64Array, measure_within
 from tracelab.base.names import short_kernel_name
 from tracelab.job.operation_members import Members
 from tracelab.job.part import Culprit, RankPart, Work
@@ -207,10 +207,7 @@ class Explanation(Record):
 
 
 def explain(
-    members: Members,
-    more_of: Sequence[MoreWork | None],
-    lateness: Lateness,
-    chosen: Sequence[int],
+    members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, chosen: Sequence[int]
 ) -> Explanation:
     """Explain why one rank was last in some matches, by the same work, the most important first."""
     late = list(dict.fromkeys(lateness.late_member[list(chosen)].tolist()))
@@ -325,7 +322,7 @@ class _Ran(Arrays):
     def most_excess(self, rank: int) -> int:
         return int((self.ns[rank] - self.usual_ns[rank]).argmax())
 
-    def is_as_often(self, rank: int) -> NDArray[np.bool_]:
+    def is_as_often(self, rank: int) -> BoolArray:
         usual = self.usual_count[rank]
         return np.asarray(np.abs(self.count[rank] - usual) <= _MAX_CUT_SHARE * usual)
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated, rows_at
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.lookup import expand_ranges, groups_of
@@ -103,11 +103,11 @@ class Matches(Arrays):
         return len(self.basis)
 
     @property
-    def match_index(self) -> NDArray[np.intp]:
+    def match_index(self) -> IndexArray:
         """intp[k], the match that each member belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
-    def members_of(self, parts: int) -> tuple[NDArray[np.intp], ...]:
+    def members_of(self, parts: int) -> tuple[IndexArray, ...]:
         """Return the members of each of N parts, intp, ascending."""
         count = np.bincount(self.part_index, minlength=parts)
         order = np.argsort(self.part_index, kind="stable")
@@ -140,7 +140,7 @@ class _Operations(Arrays):
         return len(self.part_index)
 
     @property
-    def ends_together(self) -> NDArray[np.bool_]:
+    def ends_together(self) -> BoolArray:
         return np.isin(self.operation, ENDS_TOGETHER)
 
 
@@ -222,7 +222,7 @@ def _units(operations: _Operations, group_count: int) -> NDArray[np.int64]:
     return unit
 
 
-def _order_keys(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
+def _order_keys(operations: _Operations, index: IndexArray) -> NDArray[np.int64]:
     """int64[k], the same for what is one operation by order; ABSENT where that is not known."""
     # Recordings are compared with the longest one and some others that fit it; those that fit none
     # of them, with each other.
@@ -327,7 +327,7 @@ def _agree(one: _Operations, other: _Operations, shift: int) -> bool:
     return len(here) > 0 and bool(is_same.all())
 
 
-def _are_same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
+def _are_same(one: NDArray[Any], other: NDArray[Any]) -> BoolArray:
     return np.asarray((one == other) | (one == ABSENT) | (other == ABSENT))
 
 

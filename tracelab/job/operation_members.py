@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, intersect, measure_within, subtract, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    intersect,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.job.clocks import Clocks
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
@@ -48,8 +56,8 @@ class Members(Arrays):
     matches: Matches
     match_index: Int64Array
     operation: NDArray[np.int8]
-    kernel_index: NDArray[np.intp]
-    is_shared: NDArray[np.bool_]
+    kernel_index: IndexArray
+    is_shared: BoolArray
     arrival_ns: Int64Array
     awaited_member: Int64Array
     wait_ns: Int64Array
@@ -58,7 +66,7 @@ class Members(Arrays):
     last_member: Int64Array
     last_arrival_ns: Int64Array
     margin_ns: Int64Array
-    of_part: tuple[NDArray[np.intp], ...]
+    of_part: tuple[IndexArray, ...]
 
     def __len__(self) -> int:
         return len(self.match_index)
@@ -159,9 +167,9 @@ def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) ->
 
 def _awaited_member(
     first: Int64Array,
-    match_index: NDArray[np.intp],
+    match_index: IndexArray,
     operation: NDArray[np.int8],
-    kernel_index: NDArray[np.intp],
+    kernel_index: IndexArray,
     arrival_ns: Int64Array,
     length_ns: Int64Array,
 ) -> Int64Array:

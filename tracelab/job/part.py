@@ -14,7 +14,16 @@ from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, Intervals, join, measure_within, subtract, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    join,
+    measure_within,
+    subtract,
+    union,
+)
 from tracelab.job.part_path import PathPart, path_part
 from tracelab.job.pipeline_passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.exposed import Exposed
@@ -83,7 +92,7 @@ class PartSteps(Arrays):
     number: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
-    is_steady: NDArray[np.bool_]
+    is_steady: BoolArray
     batch: tuple[str, ...] = ()
 
 
@@ -178,18 +187,18 @@ class RankPart(Arrays):
         return len(self.start_ns)
 
     @property
-    def kernel_index(self) -> NDArray[np.intp]:
+    def kernel_index(self) -> IndexArray:
         """intp[c], the kernel of each operation, among those of all operations."""
         return np.asarray(np.unique(self.kernel_id, return_inverse=True)[1])
 
     @property
-    def is_shared(self) -> NDArray[np.bool_]:
+    def is_shared(self) -> BoolArray:
         """bool[c], the kernel of each operation carries out others as well."""
         kernel_index = self.kernel_index
         return np.asarray(np.bincount(kernel_index)[kernel_index] > 1)
 
     @property
-    def is_exchange(self) -> NDArray[np.bool_]:
+    def is_exchange(self) -> BoolArray:
         """bool[c], the kernel of each operation both sends and receives."""
         kernel_index = self.kernel_index
         sends, receives = (
@@ -330,8 +339,8 @@ def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, In
 
 
 def _exposed_pieces(
-    timeline: Timeline, row: NDArray[np.intp], exposed: Exposed, device: int
-) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    timeline: Timeline, row: IndexArray, exposed: Exposed, device: int
+) -> tuple[NDArray[np.int64], IndexArray]:
     """Find the pieces of a device's exposed time that are of an operation: its index and theirs."""
     # Operations that share a kernel stand one after the other; the first has its pieces.
     operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)

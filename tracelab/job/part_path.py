@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.idle_culprits import busy_with, outermost_around
 from tracelab.model.binding import Constraint
@@ -63,7 +63,7 @@ class PathPart(Arrays):
     first_ns: int
 
 
-def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPart | None:
+def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | None:
     """Gather what the job's critical path needs of a file, by the rows of its communication."""
     timeline = graph.host.timeline
     if not len(row) or not (timeline.launch_id != ABSENT).any():
@@ -126,7 +126,7 @@ def path_part(graph: Graph, row: NDArray[np.intp], lines: SourceLines) -> PathPa
     )
 
 
-def _leading_up(following: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _leading_up(following: IndexArray, ends: IndexArray) -> BoolArray:
     """bool[k], the stretches that some of them lead back to, and these.
 
     >>> _leading_up(np.array([ABSENT, 0, 0, 1]), np.array([3])).tolist()
@@ -150,7 +150,7 @@ def _used(
     return (*(places[index] for index in used.tolist()), None), number[place_index]
 
 
-def _last_sources(program: Program) -> NDArray[np.intp]:
+def _last_sources(program: Program) -> IndexArray:
     """intp[n], what each node waited for and was reached last, else ABSENT."""
     order = np.lexsort((program.source, program.moment_ns[program.source]))
     before = np.full(len(program), ABSENT, dtype=np.intp)
@@ -160,7 +160,7 @@ def _last_sources(program: Program) -> NDArray[np.intp]:
 
 def _before_ends(
     program: Program, end_ns: Int64Array, thread_index: NDArray[np.int32]
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """intp[s], what led up to ends: an activity that ends there, else a call of the thread."""
     before, is_host = [], program.row == ABSENT
     for now_ns, thread in zip(end_ns.tolist(), thread_index.tolist(), strict=True):
@@ -172,7 +172,7 @@ def _before_ends(
     return np.array(before, dtype=np.intp)
 
 
-def _kinds_before(graph: Graph, program: Program, before: NDArray[np.intp]) -> NDArray[np.int8]:
+def _kinds_before(graph: Graph, program: Program, before: IndexArray) -> NDArray[np.int8]:
     """int8[n + s], what the time from the node before until each one is spent on."""
     row = np.append(program.row, np.full(len(before) - len(program), ABSENT))
     is_activity, follows_activity = row != ABSENT, (before != ABSENT) & (row[before] != ABSENT)
@@ -185,7 +185,7 @@ def _kinds_before(graph: Graph, program: Program, before: NDArray[np.intp]) -> N
 
 def _sample_host(
     graph: Graph, since_ns: Int64Array, until_ns: Int64Array, thread_index: NDArray[np.int32]
-) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
+) -> tuple[IndexArray, Int64Array, Int64Array]:
     """Find what threads were in: intp[p], the stretch of each piece, its begin, and its event."""
     trace, length_ns = graph.host.timeline.trace, np.maximum(until_ns - since_ns, 0)
     count = 1 + length_ns // max(_SAMPLE_NS, int(length_ns.sum()) // _MAX_SAMPLES)

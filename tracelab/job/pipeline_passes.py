@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, join, measure_within
+from tracelab.base.intervals import IndexArray, Int64Array, join, measure_within
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED
 from tracelab.model.kernel_kinds import Kind
@@ -43,7 +43,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 NO_PASSES = Passes(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE.astype(np.int8))
 
 
-def find_passes(graph: Graph, phases: Phases, row: NDArray[np.intp], device: int) -> Passes:
+def find_passes(graph: Graph, phases: Phases, row: IndexArray, device: int) -> Passes:
     """Find the passes of every step, and what the host had done by each communication operation."""
     timeline = graph.host.timeline
     trace, launch_id = timeline.trace, timeline.launch_id
@@ -63,7 +63,7 @@ def find_passes(graph: Graph, phases: Phases, row: NDArray[np.intp], device: int
 
 
 def _spans(
-    timeline: Timeline, computes: NDArray[np.intp], phase: NDArray[np.int8]
+    timeline: Timeline, computes: IndexArray, phase: NDArray[np.int8]
 ) -> tuple[Int64Array, Int64Array]:
     """int64[s] twice, ns, when the passes of each step began and ended, or all its compute."""
     start_ns, end_ns = np.full((2, len(timeline.steps)), ABSENT, dtype=np.int64)

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
+from tracelab.base.intervals import IndexArray
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase
@@ -122,7 +122,7 @@ def _common_steps(parts: Iterable[RankPart]) -> list[int]:
     return sorted(set.intersection(*steady)) if steady else []
 
 
-def _select_messages(part: RankPart, step: int | None) -> NDArray[np.intp]:
+def _select_messages(part: RankPart, step: int | None) -> IndexArray:
     """intp[k], the sends and receives of one step, or of all, by launch."""
     is_chosen = part.peer_rank != ABSENT
     if step is not None:
@@ -134,7 +134,7 @@ def _select_messages(part: RankPart, step: int | None) -> NDArray[np.intp]:
 
 
 def _components(
-    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, IndexArray]
 ) -> list[tuple[int, ...]]:
     components: list[set[int]] = []
     for rank, index in chosen.items():
@@ -146,7 +146,7 @@ def _components(
 
 
 def _look_at(
-    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, IndexArray], members: Sequence[int]
 ) -> tuple[_Ranked, _OfStages] | None:
     """Find the pipeline that members are in one step; None if they are no pipeline.
 
@@ -185,17 +185,17 @@ def _unknown(ranks: Sequence[int], why: str) -> tuple[_Ranked, _OfStages]:
     return (tuple(ranks), Order(len(ranks), None, UNKNOWN, why)), ()
 
 
-def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
+def _begins(part: RankPart, index: IndexArray) -> bool:
     return len(_sends(part, index[part.kernel_id[index] == part.kernel_id[index[0]]])) > 0
 
 
-def _sends(part: RankPart, index: NDArray[np.intp]) -> NDArray[np.intp]:
+def _sends(part: RankPart, index: IndexArray) -> IndexArray:
     return np.asarray(index[part.operation[index] == Operation.SEND])
 
 
 def _order_stages(
     part_of: Mapping[int, RankPart],
-    chosen: Mapping[int, NDArray[np.intp]],
+    chosen: Mapping[int, IndexArray],
     peers: Mapping[int, Set[int]],
     first: int,
 ) -> list[int]:
@@ -209,7 +209,7 @@ def _order_stages(
 
 
 def _messages(
-    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], ranks: Sequence[int]
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, IndexArray], ranks: Sequence[int]
 ) -> _OfStages:
     """Find the messages of each stage; tensors of one microbatch are one.
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import IndexArray, Int64Array, measure_within, union
 from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.lateness import MoreWork
 from tracelab.job.matching import Basis
@@ -310,8 +310,8 @@ class Stretches(Arrays):
         waits: int64[s], how many calls wait for the GPU.
     """
 
-    node_stretch: NDArray[np.intp]
-    edge_stretch: NDArray[np.intp]
+    node_stretch: IndexArray
+    edge_stretch: IndexArray
     gpu_ns: Int64Array
     host_ns: Int64Array
     waits: Int64Array

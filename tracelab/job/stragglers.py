@@ -14,10 +14,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
+from tracelab.base.intervals import (
+    IndexArray,
+    Int64Array,
+    Intervals,
+    measure_within,
+    overlapping_pairs,
+    union,
+)
 from tracelab.job.lateness import (
     BEFORE_RECORDING,
     LATE_LAUNCH,
@@ -225,8 +231,8 @@ def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) ->
 
 
 def _union_by_key(
-    key: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
-) -> tuple[NDArray[np.intp], Intervals]:
+    key: IndexArray, start_ns: Int64Array, end_ns: Int64Array
+) -> tuple[IndexArray, Intervals]:
     """Unite the intervals of each key, key after key; at least one, and none empty.
 
     >>> _union_by_key(np.array([1, 0, 1]), np.array([0, 10, 5]), np.array([10, 20, 15]))
@@ -358,10 +364,7 @@ def _typical_ns(by_step_ns: Int64Array) -> int:
 
 
 def _explain_waits(
-    members: Members,
-    more_of: Sequence[MoreWork | None],
-    lateness: Lateness,
-    chosen: NDArray[np.intp],
+    members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, chosen: IndexArray
 ) -> tuple[Explanation, list[int]]:
     waited_ns = members.reduce(np.add, members.wait_ns)
     work = np.bincount(lateness.cause[chosen], weights=waited_ns[chosen]).argmax()

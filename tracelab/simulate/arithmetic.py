@@ -11,12 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.measures.independent_work import launched_by_optimizer
 from tracelab.model.arithmetic import (
     are_convolutions,
@@ -109,7 +108,7 @@ ONE_TOKEN: LeftByName = {bool: _OF_ONE_TOKEN}
 
 
 def left_in_tf32(
-    timeline: Timeline, rows: NDArray[np.intp], length_ns: Int64Array
+    timeline: Timeline, rows: IndexArray, length_ns: Int64Array
 ) -> NDArray[np.float64]:
     """float64[k, 3], what TF32 leaves of float32 products: at least, typically and at most."""
     is_convolution = are_convolutions(timeline, rows)[:, None]
@@ -203,7 +202,7 @@ def attention(program: Program, selection: Selection) -> Edited:
 
 
 def _left_of_products(
-    timeline: Timeline, products: NDArray[np.intp], rows: NDArray[np.integer[Any]]
+    timeline: Timeline, products: IndexArray, rows: IntArray
 ) -> NDArray[np.float64]:
     """float64[k, 3], what a fused operator takes of products: at least, typically and at most."""
     strings, names = timeline.trace.strings, timeline.trace.name_index[timeline.event_id[rows]]
@@ -227,19 +226,19 @@ def scale_by_name(program: Program, selection: Selection, left: LeftByName) -> E
     return _scaled(program, nodes, np.array([*left.values()])[kind[rows], of_length])
 
 
-def _rows_by_length(length_ns: Int64Array) -> NDArray[np.intp]:
+def _rows_by_length(length_ns: Int64Array) -> IndexArray:
     return np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
 
 
 def _chosen(
-    program: Program, selection: Selection, is_chosen: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    program: Program, selection: Selection, is_chosen: BoolArray
+) -> tuple[IndexArray, IndexArray]:
     row = program.row
     nodes = np.flatnonzero(selection.activities & (row != ABSENT) & is_chosen[row])
     return nodes, row[nodes].astype(np.intp)
 
 
-def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]) -> Edited:
+def _scaled(program: Program, nodes: IndexArray, factors: NDArray[np.float64]) -> Edited:
     def scaled(of_nodes: NDArray[np.float64]) -> Program:
         cost_ns = program.cost_ns.copy()
         cost_ns[nodes] = times(cost_ns[nodes], of_nodes)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, concatenated
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.measures.measure import OTHERS, constrained, ranked
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.measures.work import OUTSIDE_OPERATORS
@@ -36,7 +36,7 @@ from tracelab.simulate.waits import unblock, waits_for_gpu
 class HostPieces(Arrays):
     """Pieces of host work along the edges of a program: int64[k] and so on, by thread."""
 
-    edge_index: NDArray[np.intp]
+    edge_index: IndexArray
     event_id: Int64Array
     share: NDArray[np.float64]
 
@@ -70,10 +70,10 @@ def host_pieces(trace: Trace, program: Program) -> HostPieces:
 def _thread_pieces(
     nesting: Nesting,
     thread: int,
-    edges: NDArray[np.intp],
+    edges: IndexArray,
     start_ns: Int64Array,
     end_ns: Int64Array,
-    sleeps: NDArray[np.bool_],
+    sleeps: BoolArray,
 ) -> HostPieces:
     own = nesting.entries_of(thread)
     # Times that occur twice make pieces without a length; `unique` would take many times as long.
@@ -108,8 +108,8 @@ class Items(Arrays):
 
     sites: Sites
     names: tuple[ItemName, ...]
-    of_node: NDArray[np.intp]
-    of_piece: NDArray[np.intp]
+    of_node: IndexArray
+    of_piece: IndexArray
     pieces: HostPieces
 
     def select(self, chosen: Sequence[int]) -> Selection:
@@ -136,7 +136,7 @@ class Items(Arrays):
         known = self.of_node != ABSENT
         return self._sums(self.of_node[known], of_node[known])
 
-    def _sums(self, item: NDArray[np.intp], values: NDArray[Any]) -> Int64Array:
+    def _sums(self, item: IndexArray, values: NDArray[Any]) -> Int64Array:
         return np.rint(np.bincount(item, values, len(self.names))).astype(np.int64)
 
 
@@ -175,9 +175,7 @@ def kernels_of(sites: Sites) -> Items:
 
 
 def _host_work_items(
-    sites: Sites,
-    outside: str,
-    names_of: Callable[[Int64Array], list[ItemName]],
+    sites: Sites, outside: str, names_of: Callable[[Int64Array], list[ItemName]]
 ) -> Items:
     program, timeline = sites.program, sites.timeline
     pieces = host_pieces(timeline.trace, program)
@@ -215,7 +213,7 @@ class CriticalCycle(Arrays):
     decides. Times are ns per step that host work, and activities with gaps of streams, decide.
     """
 
-    edge: NDArray[np.intp]
+    edge: IndexArray
     steps: int
     host_ns: int
     gpu_ns: int
@@ -242,7 +240,7 @@ def critical_cycle(program: Program, time_ns: Int64Array, step_ns: int) -> Criti
     return CriticalCycle(edge, steps, int(host_ns // steps), int(gpu_ns // steps))
 
 
-def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> NDArray[np.intp]:
+def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> IndexArray:
     """intp[n], of each node the edge by which it was reached last; ABSENT without any."""
     arrived_ns = time_ns[program.source] + weights_ns(program)
     arrived_ns[program.lag == 1] -= step_ns * program.steps

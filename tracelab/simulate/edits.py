@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.frames import is_backward, is_optimizer_step
 from tracelab.model.kernel_kinds import Kind, is_free, is_graph_launch
@@ -139,14 +139,14 @@ def _rebatch(program: Program, selection: Selection, launches: float, kernels: f
 
 
 def _call_ns(
-    program: Program, is_replay: NDArray[np.bool_], runs: _Runs, call_ns: int, node_ns: int
+    program: Program, is_replay: BoolArray, runs: _Runs, call_ns: int, node_ns: int
 ) -> Int64Array:
     """int64[n], ns, what the call takes that launches all of each one's run."""
     # A replay takes the longer the more nodes it has; all calls of the run took no less.
     is_call = (program.kind == NodeKind.CALL) & (runs.number != ABSENT)
     replays = is_call & is_replay
 
-    def sum_of(nodes: NDArray[np.bool_], ns: Int64Array) -> Int64Array:
+    def sum_of(nodes: BoolArray, ns: Int64Array) -> Int64Array:
         sums = np.bincount(runs.number[nodes], ns[nodes], int(runs.number.max(initial=0)) + 1)
         return sums.astype(np.int64)[runs.number]
 
@@ -165,7 +165,7 @@ class _Runs(Arrays):
     """
 
     number: Int64Array
-    is_first: NDArray[np.bool_]
+    is_first: BoolArray
     launch_count: Int64Array
 
     @property
@@ -204,7 +204,7 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     return _Runs(number, is_first & in_run, np.where(in_run, count[number], 0))
 
 
-def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
+def _still_blocks(program: Program, sites: Sites) -> BoolArray:
     """bool[n], the blocking calls that an edit before this one has left as they are."""
     # Such a call now waits for nothing, or takes no time.
     waits_now, waited = (
@@ -238,14 +238,14 @@ def _merge_calls(
     return replace_latency(changed, share < 1, times(program.latency_ns, share))
 
 
-def _limit_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
+def _limit_gaps(program: Program, within: BoolArray, gap_ns: int) -> Program:
     between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
     return replace_latency(program, between, np.minimum(program.latency_ns, gap_ns))
 
 
-def _within(program: Program, runs: _Runs) -> NDArray[np.bool_]:
+def _within(program: Program, runs: _Runs) -> BoolArray:
     of_source = runs.number[program.source]
-    within: NDArray[np.bool_] = of_source == runs.number[program.target]
+    within: BoolArray = of_source == runs.number[program.target]
     within &= (of_source != ABSENT) & (program.lag == 0)
     return within
 
@@ -261,7 +261,7 @@ def remove(program: Program, selection: Selection) -> Edited:
     return Edited.exactly(changed, _count(selection))
 
 
-def _allocated_again(selection: Selection) -> NDArray[np.bool_]:
+def _allocated_again(selection: Selection) -> BoolArray:
     """bool[n], the calls that allocate, if a place has all those that free; else none."""
     sites = selection.sites
     allocates = sites.blocking == Blocking.ALLOCATION

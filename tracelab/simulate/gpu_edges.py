@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.binding import Constraint
 from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph
@@ -39,8 +38,8 @@ class _Replay(NamedTuple):
         has_many: it is on too many streams for each of them to be a branch.
     """
 
-    row: NDArray[np.intp]
-    is_last: NDArray[np.bool_]
+    row: IndexArray
+    is_last: BoolArray
     has_many: bool
 
 
@@ -76,7 +75,7 @@ def _streams(graph: Graph) -> Edges:
 
 
 def _before_replays(
-    graph: Graph, row: NDArray[np.intp], gap_ns: Int64Array, latency_ns: Int64Array
+    graph: Graph, row: IndexArray, gap_ns: Int64Array, latency_ns: Int64Array
 ) -> Int64Array:
     """int64[k], ns, the latencies of starts, where those of graphs are the trace's own."""
     # 3.4 to 5.5 us after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler: the
@@ -93,12 +92,12 @@ def _before_replays(
     return own_ns
 
 
-def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
+def _ends_its_launch(timeline: Timeline) -> BoolArray:
     """bool[m], which timeline rows end last of what their call launched: of all branches."""
     # What nothing launched has the last place, behind those of the events.
     last_end_ns = np.zeros(len(timeline.trace) + 1, dtype=np.int64)
     np.maximum.at(last_end_ns, timeline.launch_id, timeline.end_ns)
-    is_last: NDArray[np.bool_] = timeline.launch_id == ABSENT
+    is_last: BoolArray = timeline.launch_id == ABSENT
     is_last |= timeline.end_ns == last_end_ns[timeline.launch_id]
     return is_last
 
@@ -135,10 +134,7 @@ def _full_gpu(graph: Graph) -> Edges:
 
 
 def _branches(
-    graph: Graph,
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
-    replays: Sequence[_Replay],
+    graph: Graph, source: IndexArray, target: IndexArray, replays: Sequence[_Replay]
 ) -> list[Edges]:
     timeline, binding = graph.host.timeline, graph.binding
     # Only what was waited for last shows the latency.
@@ -157,7 +153,7 @@ def _branches(
     ]
 
 
-def _is_of_many(timeline: Timeline, replays: Sequence[_Replay]) -> NDArray[np.bool_]:
+def _is_of_many(timeline: Timeline, replays: Sequence[_Replay]) -> BoolArray:
     is_of_many = np.zeros(len(timeline.event_id), dtype=np.bool_)
     for replay in replays:
         is_of_many[replay.row] = replay.has_many
@@ -173,7 +169,7 @@ def _staggered(timeline: Timeline, replays: Sequence[_Replay]) -> Edges:
     return edges(source, target, Via.EVENT, later_ns)
 
 
-def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
+def _roots(timeline: Timeline, row: IndexArray) -> IndexArray:
     by_start = row[np.argsort(timeline.start_ns[row], kind="stable")]
     later_ns = timeline.start_ns[by_start] - timeline.start_ns[by_start[0]]
     return np.asarray(by_start[later_ns <= MIN_DELAY_NS // 2])
@@ -181,7 +177,7 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
 
 def _inferred_branches(
     timeline: Timeline, replays: Sequence[_Replay]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+) -> tuple[IndexArray, IndexArray]:
     """Infer from the times the waits between branches of graphs: pairs of rows."""
     # A node that started later than its stream allowed, just after a node of another branch had
     # ended, waited for that. Of few streams each is a branch from the begin on, of many not.
@@ -228,7 +224,7 @@ def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     return edges(source, target, Via.EVENT, latency_ns)
 
 
-def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.intp]) -> Int64Array:
+def _typical_gap_ns(graph: Graph, source: IndexArray, target: IndexArray) -> Int64Array:
     """int64[k], ns, what is typical between activities of one stream, but not later than it was."""
     timeline = graph.host.timeline
     index = previous_index(timeline.kind[source], timeline.kind[target])

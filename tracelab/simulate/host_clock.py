@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.intervals import (
+    IndexArray,
     Int64Array,
     Intervals,
     contains,
@@ -112,10 +113,7 @@ def _ends(
 
 
 def _shortened(
-    length_ns: Int64Array,
-    cost_ns: NDArray[np.float64],
-    stretch: NDArray[np.intp],
-    left_ns: Int64Array,
+    length_ns: Int64Array, cost_ns: NDArray[np.float64], stretch: IndexArray, left_ns: Int64Array
 ) -> NDArray[np.float64]:
     """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it."""
     # What the profiler took goes first: less of it where that is too much. Where it is too little,

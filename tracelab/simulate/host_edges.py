@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.cuda_graphs import replayed
@@ -108,25 +108,25 @@ def find_hand_overs(
     return call, source, calls.begin_ns[call] - calls.end_ns[source], asleep_ns
 
 
-def _marks_ns(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
+def _marks_ns(trace: Trace, events: IndexArray) -> Int64Array:
     return np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
 
 
-def _follows_another(calls: Calls, previous_ns: Int64Array) -> NDArray[np.bool_]:
+def _follows_another(calls: Calls, previous_ns: Int64Array) -> BoolArray:
     """bool[c], before which calls another thread returned from one, and there was time to sleep."""
     by_end = np.argsort(calls.end_ns, kind="stable")
     until, since = np.searchsorted(calls.end_ns[by_end], (calls.begin_ns, previous_ns))
     own = calls.thread_index.astype(np.int64) * (len(calls) + 1)
     own_ends = np.sort(own[by_end] + np.arange(len(calls)))
     own_until, own_since = np.searchsorted(own_ends, (own + until, own + since))
-    follows: NDArray[np.bool_] = until - since > own_until - own_since
+    follows: BoolArray = until - since > own_until - own_since
     return follows & (calls.begin_ns - previous_ns > _ASLEEP_NS)
 
 
 def _longest_silences(
     marks_ns: Int64Array,
-    first: NDArray[np.intp],
-    end: NDArray[np.intp],
+    first: IndexArray,
+    end: IndexArray,
     since_ns: Int64Array,
     until_ns: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
@@ -141,8 +141,8 @@ def _longest_silences(
 
 
 def _last_of_others(
-    calls: Calls, call: NDArray[np.intp], since_ns: Int64Array, until_ns: Int64Array
-) -> NDArray[np.intp]:
+    calls: Calls, call: IndexArray, since_ns: Int64Array, until_ns: Int64Array
+) -> IndexArray:
     """intp[k], the last call of another thread that returned in a time before each, or ABSENT."""
     by_end = np.argsort(calls.end_ns, kind="stable")
     last = np.searchsorted(calls.end_ns[by_end], until_ns, side="right") - 1
@@ -167,18 +167,18 @@ class Nodes(Arrays):
     """
 
     calls: Calls
-    begin_call: NDArray[np.intp]
-    entry: NDArray[np.intp]
+    begin_call: IndexArray
+    entry: IndexArray
     launch_call: Int64Array
-    activity: NDArray[np.intp]
+    activity: IndexArray
 
     @property
-    def is_launched(self) -> NDArray[np.bool_]:
+    def is_launched(self) -> BoolArray:
         """bool[m], which timeline rows have their launch in the file."""
         return np.asarray(self.launch_call != ABSENT)
 
     @property
-    def host_call(self) -> NDArray[np.intp]:
+    def host_call(self) -> IndexArray:
         """intp[c + b], the call of each node of the host."""
         return np.concatenate((np.arange(len(self.calls)), self.begin_call))
 

@@ -22,7 +22,15 @@ from msgspec.structs import asdict
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, rows_at
-from tracelab.base.intervals import Int64Array, Intervals, contains, measure_within, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    Intervals,
+    contains,
+    measure_within,
+    union,
+)
 from tracelab.measures.measure import summed
 from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import is_inside
@@ -87,7 +95,7 @@ class Recording(Arrays):
     of_edge: NDArray[np.float64]
     of_node: NDArray[np.float64]
     profiler_ns: Int64Array
-    piece_edge: NDArray[np.intp]
+    piece_edge: IndexArray
     piece_ns: Int64Array
     piece_functions: NDArray[np.float64]
 
@@ -181,11 +189,7 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
 
 
 def _fit(
-    blocks: _Blocks,
-    program: Program,
-    recording: Recording,
-    measured_ns: float,
-    is_other: NDArray[np.bool_],
+    blocks: _Blocks, program: Program, recording: Recording, measured_ns: float, is_other: BoolArray
 ) -> Fit:
     without = functools.partial(remove_profiler, program, recording)
 
@@ -217,7 +221,7 @@ def _fit(
 def _paced(
     times_of: Callable[[Sequence[Program]], NDArray[np.float64]],
     programs: Sequence[Program],
-    slowed: NDArray[np.bool_] | None,
+    slowed: BoolArray | None,
     measured_ns: float,
 ) -> list[Program] | None:
     """Give work of the host another pace, so that it takes what it took; None where none does."""
@@ -235,7 +239,7 @@ def _paced(
     return paced
 
 
-def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = None) -> Program:
+def set_pace(program: Program, pace: float, work: BoolArray | None = None) -> Program:
     """Scale the time of some work between calls (bool[e]), else of all the host does."""
     if work is not None:
         return replace_latency(program, work, times(program.latency_ns, pace))
@@ -247,11 +251,11 @@ def set_pace(program: Program, pace: float, work: NDArray[np.bool_] | None = Non
 # --- what it took of the GPU ---
 
 
-def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
+def _is_graph_gap(graph: Graph, program: Program) -> BoolArray:
     """bool[e], which edges are the gap before a node of a replay in its stream."""
     # Between two replays only where the recording shows it: one that was queued behind another.
     launch = program.launch_node[program.target]
-    is_gap: NDArray[np.bool_] = (program.via == Via.STREAM) & (launch != ABSENT)
+    is_gap: BoolArray = (program.via == Via.STREAM) & (launch != ABSENT)
     launch_id = program.event_id[launch[is_gap]]
     is_gap[is_gap] = match_names(graph.host.timeline.trace, launch_id, is_graph_launch)
     is_between = is_gap & (program.launch_node[program.source] != launch)
@@ -327,7 +331,7 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
 
 def _between_calls(
     recorded: RecordedEvents, program: Program, begin_ns: Int64Array
-) -> tuple[NDArray[np.intp], NDArray[np.int32], Int64Array, Int64Array]:
+) -> tuple[IndexArray, NDArray[np.int32], Int64Array, Int64Array]:
     """The time that edges of the host stand for: edges, threads, since and until, ns."""
     # Where one thread goes on after another one, the other's time counts until the first wakes up.
     # From the last step to the next it is the end of the one, and the beginning of the other.
@@ -356,7 +360,7 @@ def _between_calls(
 
 
 # Per piece of stretches: the index of its stretch, its length, ns, and functions at its ends.
-_Cut = tuple[NDArray[np.intp], Int64Array, NDArray[np.float64]]
+_Cut = tuple[IndexArray, Int64Array, NDArray[np.float64]]
 
 
 class Marks(Arrays):
@@ -385,7 +389,7 @@ class Marks(Arrays):
         return rows_at(self, contains(part, self.moment_ns))
 
 
-def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
+def _marks_of(trace: Trace, event_id: IndexArray) -> Marks:
     is_function = trace.category[event_id] == Category.PYTHON
     is_function &= ~match_names(trace, event_id, lambda name: name.startswith(MODULE_PREFIX))
     events = np.tile(np.where(is_function, _OF_FUNCTION, _OF_EVENT) / 2, 2)
@@ -467,7 +471,7 @@ class RecordedEvents:
 # --- how long blocks of steps take ---
 
 
-def _calls_of_steps(graph: Graph, program: Program) -> NDArray[np.bool_]:
+def _calls_of_steps(graph: Graph, program: Program) -> BoolArray:
     timeline = graph.host.timeline
     if not program.is_repeated:
         return np.zeros(len(program), dtype=np.bool_)

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int64Array,
+    IntArray,
+    measure_within,
+    union,
+)
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
@@ -92,11 +99,11 @@ class Program(Arrays):
     cost_ns: Int64Array
     moment_ns: Int64Array
     thread_index: NDArray[np.int32]
-    stream_index: NDArray[np.intp]
+    stream_index: IndexArray
     activity_kind: NDArray[np.int8]
-    launch_node: NDArray[np.intp]
-    source: NDArray[np.intp]
-    target: NDArray[np.intp]
+    launch_node: IndexArray
+    source: IndexArray
+    target: IndexArray
     via: NDArray[np.int8]
     lag: NDArray[np.int8]
     latency_ns: Int64Array
@@ -107,9 +114,7 @@ class Program(Arrays):
     def __len__(self) -> int:
         return len(self.kind)
 
-    def select(
-        self, nodes: NDArray[np.bool_], edges: NDArray[np.bool_], source: NDArray[np.intp]
-    ) -> Program:
+    def select(self, nodes: BoolArray, edges: BoolArray, source: IndexArray) -> Program:
         """Select some nodes (bool[n]), and the edges (bool[e]) between these from new sources."""
         edges = edges & nodes[self.target] & nodes[source] & (source != ABSENT)
         number = np.full(len(self), ABSENT, dtype=np.intp)
@@ -128,18 +133,13 @@ class Program(Arrays):
 class Edges(Arrays):
     """Edges of one or more kinds; columns as in `Program`."""
 
-    source: NDArray[np.intp]
-    target: NDArray[np.intp]
+    source: IndexArray
+    target: IndexArray
     via: NDArray[np.int8]
     latency_ns: Int64Array
 
 
-def edges(
-    source: NDArray[np.integer[Any]],
-    target: NDArray[np.integer[Any]],
-    via: Via,
-    latency_ns: NDArray[np.integer[Any]] | int,
-) -> Edges:
+def edges(source: IntArray, target: IntArray, via: Via, latency_ns: IntArray | int) -> Edges:
     """Edges of one kind; the latency may be the same for all."""
     return Edges(
         source.astype(np.intp),
@@ -153,9 +153,7 @@ def edges(
 TRUE_DEPENDENCY = "true_dependency"
 
 
-def join_pairs(
-    pairs: Iterable[tuple[NDArray[np.intp], NDArray[np.intp]]],
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def join_pairs(pairs: Iterable[tuple[IndexArray, IndexArray]]) -> tuple[IndexArray, IndexArray]:
     """The sources and the targets of several sets of pairs, one after another: intp[k] each."""
     source, target = np.concatenate(
         [np.zeros((2, 0), dtype=np.intp), *map(np.stack, pairs)], axis=1
@@ -195,7 +193,7 @@ class Edited(Record):
         return results[self.program], results[self.low], results[self.high]
 
 
-def replace_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
+def replace_cost(program: Program, nodes: BoolArray, cost_ns: ArrayLike) -> Program:
     """Let some nodes (bool[n]) take so long by themselves, ns."""
     return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
 
@@ -205,7 +203,7 @@ def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
     return np.asarray(np.rint(ns * np.asarray(factor)).astype(np.int64))
 
 
-def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
+def replace_latency(program: Program, edges: BoolArray, latency_ns: ArrayLike) -> Program:
     """Let some edges (bool[e]) take so long, ns; those taken away stay away."""
     changes = edges & (program.latency_ns != NEVER)
     if not changes.any():
@@ -213,15 +211,15 @@ def replace_latency(program: Program, edges: NDArray[np.bool_], latency_ns: Arra
     return replace(program, latency_ns=np.where(changes, latency_ns, program.latency_ns))
 
 
-def remove_edges(program: Program, edges: NDArray[np.bool_]) -> Program:
+def remove_edges(program: Program, edges: BoolArray) -> Program:
     """Take some edges (bool[e]) away."""
     return replace_latency(program, edges, NEVER)
 
 
 def add_edges(
     program: Program,
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
+    source: IndexArray,
+    target: IndexArray,
     via: ArrayLike,
     latency_ns: ArrayLike,
     lag: ArrayLike = 0,
@@ -238,9 +236,7 @@ def add_edges(
     return replace(program, **columns)
 
 
-def kept_before(
-    program: Program, nodes: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+def kept_before(program: Program, nodes: BoolArray) -> tuple[IndexArray, NDArray[np.int8]]:
     """Return the predecessor of each activity in its stream if some (bool[n]) were removed.
 
     Returns:
@@ -262,7 +258,7 @@ def kept_before(
     return before, lag
 
 
-def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+def remove_activities(program: Program, nodes: BoolArray, gap_ns: Int64Array) -> Program:
     """Take some activities (bool[n]) away: the next in a stream follows the one before.
 
     The gaps are int64[kinds, kinds], ns, typical between two activities of a stream.
@@ -281,7 +277,7 @@ def remove_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64A
     return remove_edges(changed, holds_queue | waits)
 
 
-def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+def out_of_stream(program: Program, nodes: BoolArray, gap_ns: Int64Array) -> Program:
     """Let some activities (bool[n]) neither wait for their stream nor their stream for them.
 
     What waits for them still waits for what came before them. Gaps as of `remove_activities`.
@@ -301,7 +297,7 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
     return add_edges(changed, source, target, via, latency_ns, lag_now[edges])
 
 
-def chain_activities(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
+def chain_activities(program: Program, nodes: IndexArray, gap_ns: ArrayLike) -> Program:
     """Let activities (intp[k], ascending) follow one another, the first one the last of before.
 
     The gaps before each are int64[k] or one number, ns.
@@ -325,10 +321,7 @@ _LARGE_NS = 100_000
 
 
 def slower_beside(
-    program: Program,
-    copy_direction: NDArray[np.str_],
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
+    program: Program, copy_direction: NDArray[np.str_], source: IndexArray, target: IndexArray
 ) -> Program:
     """Let compute take longer for as long as communication or copies run beside it.
 
@@ -347,9 +340,9 @@ def slower_beside(
 
 def _slower(
     program: Program,
-    chosen: NDArray[np.bool_],
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
+    chosen: BoolArray,
+    source: IndexArray,
+    target: IndexArray,
     slower: NDArray[np.float64],
 ) -> Program:
     source, target = source[chosen], target[chosen]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import previous_index
 from tracelab.model.lookup import groups_of
@@ -30,7 +30,7 @@ class Recorded(Arrays):
     """
 
     program: Program
-    sequence: NDArray[np.intp]
+    sequence: IndexArray
     host_ns: Int64Array
 
 
@@ -56,7 +56,7 @@ def record_program(graph: Graph) -> Recorded:
     )
 
 
-def _order(timeline: Timeline, nodes: Nodes) -> NDArray[np.intp]:
+def _order(timeline: Timeline, nodes: Nodes) -> IndexArray:
     calls = nodes.calls
     moment_ns = np.concatenate((calls.end_ns, calls.begin_ns[nodes.begin_call], timeline.start_ns))
     rank = np.repeat((1, 0, 2), (len(calls), len(nodes.begin_call), len(nodes.activity)))
@@ -68,7 +68,7 @@ def _program(
     nodes: Nodes,
     cost_ns: Int64Array,
     all_edges: Sequence[Edges],
-    order: NDArray[np.intp],
+    order: IndexArray,
 ) -> Program:
     """The nodes in order with their edges; an edge that runs against the order is left out."""
     calls, host_call = nodes.calls, nodes.host_call
@@ -142,7 +142,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     return first, min(last, first + most_steps - 1)
 
 
-def host_steps(timeline: Timeline, program: Program) -> NDArray[np.intp]:
+def host_steps(timeline: Timeline, program: Program) -> IndexArray:
     """intp[n], index into `Timeline.steps` of the step in which the host made each node's call."""
     trace, launch = timeline.trace, program.launch_node
     call = np.where(launch == ABSENT, np.arange(len(program)), launch)
@@ -204,20 +204,16 @@ def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> P
     return replace(whole.select(is_kept, into, whole.source), length_ns=length_ns)
 
 
-def _is_inside(
-    graph: Graph, recorded: Recorded, first_step: int, last_step: int
-) -> NDArray[np.bool_]:
+def _is_inside(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> BoolArray:
     timeline = graph.host.timeline
     start_ns = timeline.trace.start_ns[timeline.steps[first_step].event_id]
     end_ns = timeline.trace.end_ns[timeline.steps[last_step].event_id]
-    is_inside: NDArray[np.bool_] = recorded.host_ns >= start_ns
+    is_inside: BoolArray = recorded.host_ns >= start_ns
     is_inside &= recorded.host_ns < end_ns
     return is_inside
 
 
-def _wrapped(
-    recorded: Recorded, is_inside: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _wrapped(recorded: Recorded, is_inside: BoolArray) -> tuple[IndexArray, IndexArray]:
     """Map nodes before the steps to what stands in for them; find the ends of all queues."""
     row = recorded.program.row
     stands_in = np.full(len(row), ABSENT, dtype=np.intp)
@@ -235,7 +231,7 @@ def _wrapped(
 
 
 def _add_wraps(
-    graph: Graph, program: Program, ends: NDArray[np.intp], first_step: int, last_step: int
+    graph: Graph, program: Program, ends: IndexArray, first_step: int, last_step: int
 ) -> Program:
     timeline = graph.host.timeline
     first, last = ends.T
@@ -259,8 +255,8 @@ def _add_wraps(
 def _between_ns(
     timeline: Timeline,
     program: Program,
-    first: NDArray[np.intp],
-    last: NDArray[np.intp],
+    first: IndexArray,
+    last: IndexArray,
     first_step: int,
     last_step: int,
 ) -> Int64Array:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
@@ -35,11 +35,11 @@ class BlockOrder(Arrays):
         blocks: what to compute, one after another.
     """
 
-    node: NDArray[np.intp]
-    position: NDArray[np.intp]
-    along: NDArray[np.intp]
-    edge: NDArray[np.intp]
-    position_of_edge: NDArray[np.intp]
+    node: IndexArray
+    position: IndexArray
+    along: IndexArray
+    edge: IndexArray
+    position_of_edge: IndexArray
     blocks: tuple[Block, ...]
 
 
@@ -53,15 +53,15 @@ class Block(Record):
     """
 
     positions: slice
-    turns: tuple[tuple[slice, NDArray[np.intp] | None], ...]
+    turns: tuple[tuple[slice, IndexArray | None], ...]
 
 
 def order_in_blocks(
     node_count: int,
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
+    source: IndexArray,
+    target: IndexArray,
     lag: NDArray[np.integer],
-    may_be_along: NDArray[np.bool_],
+    may_be_along: BoolArray,
 ) -> BlockOrder:
     """Put the nodes of a program in blocks, which may follow some edges without a lag (bool[e])."""
     along = _edge_along(node_count, source, target, may_be_along)
@@ -82,11 +82,8 @@ def order_in_blocks(
 
 
 def _edge_along(
-    node_count: int,
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
-    may_be_along: NDArray[np.bool_],
-) -> NDArray[np.intp]:
+    node_count: int, source: IndexArray, target: IndexArray, may_be_along: BoolArray
+) -> IndexArray:
     """intp[n], of each node one edge to it that may be followed, or ABSENT; one from each node."""
     edge = np.flatnonzero(may_be_along)
     # The latest source: where threads take turns, one follows another and not its own last call.
@@ -99,11 +96,8 @@ def _edge_along(
 
 
 def _order_blocks(
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
-    lag: NDArray[np.integer],
-    along: NDArray[np.intp],
-) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    source: IndexArray, target: IndexArray, lag: NDArray[np.integer], along: IndexArray
+) -> tuple[IndexArray, BoolArray]:
     """The nodes in the order of their blocks, and which of them begin one: intp[n] and bool[n]."""
     count = len(along)
     before = np.where(along == ABSENT, ABSENT, source[along] if len(source) else ABSENT)
@@ -133,10 +127,7 @@ def _order_blocks(
 
 
 def _blocks(
-    begins: NDArray[np.bool_],
-    block: NDArray[np.intp],
-    turn: NDArray[np.intp],
-    at: NDArray[np.intp],
+    begins: BoolArray, block: IndexArray, turn: IndexArray, at: IndexArray
 ) -> Iterator[Block]:
     changes = (np.diff(block, prepend=ABSENT) != 0) | (np.diff(turn, prepend=ABSENT) != 0)
     first_edge = np.flatnonzero(changes)
@@ -238,7 +229,7 @@ def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Rep
 def _run(
     time_ns: NDArray[np.int64],
     blocks: Sequence[Block],
-    origin: NDArray[np.intp],
+    origin: IndexArray,
     weight_ns: NDArray[np.int64],
     along_ns: NDArray[np.int64],
     earliest_ns: NDArray[np.int64],
@@ -260,7 +251,7 @@ def _run(
 
 def _joined_edges(
     programs: Sequence[Program], base: Program
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int8], NDArray[np.int64]]:
+) -> tuple[IndexArray, IndexArray, NDArray[np.int8], NDArray[np.int64]]:
     """Join all edges: sources, targets, lags, and int64[e, p] of what each takes, ns."""
     shared = len(base.source)
     columns = np.concatenate(

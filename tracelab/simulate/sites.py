@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Record, read_only
 from tracelab.base.errors import UsageError
 from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
     Int64Array,
     Intervals,
     gaps,
@@ -62,10 +64,10 @@ class Selection(Record, eq=False, dict=True):
     """
 
     sites: Sites
-    calls: NDArray[np.bool_]
-    activities: NDArray[np.bool_]
+    calls: BoolArray
+    activities: BoolArray
     share_of: Callable[[], NDArray[np.float64]] | None = None
-    made_there: Callable[[Int64Array], NDArray[np.bool_]] = partial(np.zeros_like, dtype=np.bool_)
+    made_there: Callable[[Int64Array], BoolArray] = partial(np.zeros_like, dtype=np.bool_)
     is_everywhere: bool = False
     regions: Callable[[], Mapping[int, Intervals]] = dict
 
@@ -162,7 +164,7 @@ class Sites:
         return regions
 
     @cached_property
-    def other_work(self) -> NDArray[np.bool_]:
+    def other_work(self) -> BoolArray:
         """bool[e], the edges of the recorded program that are host work other than launching."""
         return read_only(other_work(self.timeline, self.program))
 
@@ -172,7 +174,7 @@ class Sites:
         return read_only(self.share_within(self.regions(self.first_use)))
 
     @cached_property
-    def is_first_use(self) -> NDArray[np.bool_]:
+    def is_first_use(self) -> BoolArray:
         """bool[n], the calls that come once, and those made in what comes once."""
         return read_only(self.inside(self.regions(self.first_use)))
 
@@ -218,24 +220,24 @@ class Sites:
         return np.asarray(self.timeline.trace.copied_bytes[self.program.event_id])
 
     @cached_property
-    def is_tensor_operator(self) -> NDArray[np.bool_]:
+    def is_tensor_operator(self) -> BoolArray:
         """bool[operators], which of `Timeline.operators` are PyTorch's own."""
         return read_only(self.timeline.operators.have_name(is_tensor_operator))
 
     @cached_property
-    def is_outermost(self) -> NDArray[np.bool_]:
+    def is_outermost(self) -> BoolArray:
         """bool[operators], all but PyTorch's own that one of PyTorch's own calls."""
         is_tensor, parent_index = self.is_tensor_operator, self.timeline.operators.parent_index
         return read_only(~(is_tensor & (parent_index != ABSENT) & is_tensor[parent_index]))
 
-    def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
+    def operators_of(self, nodes: BoolArray) -> Int64Array:
         """int64[n], index into `Timeline.operators` of the innermost around calls, or ABSENT."""
         index = np.full(len(nodes), ABSENT, dtype=np.int64)
         index[nodes] = self.timeline.operators.innermost(self.program.event_id[nodes])
         return index
 
     @cached_property
-    def _is_host(self) -> NDArray[np.bool_]:
+    def _is_host(self) -> BoolArray:
         return read_only(np.asarray(self.program.kind != NodeKind.ACTIVITY))
 
     def _select(self, place: str | None) -> Selection:
@@ -309,7 +311,7 @@ class Sites:
         )
 
     def _select_inside(
-        self, events: Int64Array, is_one: Callable[[Int64Array], NDArray[np.bool_]]
+        self, events: Int64Array, is_one: Callable[[Int64Array], BoolArray]
     ) -> Selection:
         """Select what was called inside some events (event ids), and those that are calls."""
         regions = self.regions(events)
@@ -318,7 +320,7 @@ class Sites:
         )
 
     def _select_call_sites(self, is_chosen: Callable[[CallSite], bool]) -> Selection:
-        def made_there(events: Int64Array) -> NDArray[np.bool_]:
+        def made_there(events: Int64Array) -> BoolArray:
             sites = call_sites(self.timeline, events, self.lines)
             return np.array(list(map(cache(is_chosen), sites)), dtype=np.bool_)
 
@@ -337,7 +339,7 @@ class Sites:
         calls = self._is_host & np.isin(program.event_id, of_calls)
         activities = (chosen & ~self._is_host) | ((launch != ABSENT) & (chosen & calls)[launch])
 
-        def made_there(events: Int64Array) -> NDArray[np.bool_]:
+        def made_there(events: Int64Array) -> BoolArray:
             return np.isin(events, of_calls)
 
         def regions() -> Mapping[int, Intervals]:
@@ -345,7 +347,7 @@ class Sites:
 
         return Selection(self, calls, activities, made_there=made_there, regions=regions)
 
-    def _select_pauses(self, calls: NDArray[np.bool_]) -> Selection:
+    def _select_pauses(self, calls: BoolArray) -> Selection:
         """The other work that ends with some calls (bool[n]), and none of the calls."""
         program, none = self.program, np.zeros(len(calls), dtype=np.bool_)
         made = np.isin(program.event_id, program.event_id[calls])
@@ -375,7 +377,7 @@ class Sites:
 
     def _select_calls(
         self,
-        made_there: Callable[[Int64Array], NDArray[np.bool_]],
+        made_there: Callable[[Int64Array], BoolArray],
         regions: Callable[[], Mapping[int, Intervals]],
     ) -> Selection:
         calls = self._is_host.copy()
@@ -389,15 +391,13 @@ class Sites:
         trace, chosen = self.timeline.trace, np.asarray(events, dtype=np.int64)
         return unions(trace.thread_index[chosen], trace.start_ns[chosen], trace.end_ns[chosen])
 
-    def inside(self, regions: Mapping[int, Intervals]) -> NDArray[np.bool_]:
+    def inside(self, regions: Mapping[int, Intervals]) -> BoolArray:
         """bool[n], the host calls that were made in some regions, or for them."""
         inside = self._is_host.copy()
         inside[inside] = self._are_inside(self.program.event_id[inside], regions)
         return inside
 
-    def _are_inside(
-        self, events: Int64Array, regions: Mapping[int, Intervals]
-    ) -> NDArray[np.bool_]:
+    def _are_inside(self, events: Int64Array, regions: Mapping[int, Intervals]) -> BoolArray:
         trace = self.timeline.trace
         inside, helped = np.zeros(len(events), dtype=np.bool_), self._add_helpers(regions)
         for thread, index in groups_of(trace.thread_index[events]):
@@ -482,7 +482,7 @@ _MIN_SILENCE_NS = 50_000
 _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread's state
 
 
-def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
+def other_work(timeline: Timeline, program: Program) -> BoolArray:
     """bool[e], the long stretches between two calls in Python that is not PyTorch's."""
     trace = timeline.trace
     is_other = (program.via == Via.HOST) & (program.latency_ns >= _LONG_NS)
@@ -495,9 +495,7 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
     return np.asarray(is_other)
 
 
-def times_of(
-    trace: Trace, program: Program, edges: NDArray[np.intp]
-) -> tuple[Int64Array, Int64Array]:
+def times_of(trace: Trace, program: Program, edges: IndexArray) -> tuple[Int64Array, Int64Array]:
     """int64[k] each, ns: start and end of host-work edges in the file.
 
     An edge from the repetition before stands for the time just before its target.

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.latencies import event_index
@@ -95,7 +95,7 @@ def no_wait(program: Program, selection: Selection) -> Edited:
     return Edited.exactly(changed, int(waits.sum()))
 
 
-def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]:
+def _after_waits_of(program: Program, selection: Selection) -> BoolArray:
     """bool[n], what was launched first in its stream after stream waits that were called there."""
     sites, waits = selection.sites, selection.sites.stream_wait_id
     launched = np.flatnonzero(program.launch_node != ABSENT)
@@ -110,8 +110,8 @@ def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]
 
 
 def _count_before(
-    sites: Sites, waits: Int64Array, thread_index: NDArray[np.int32], call: NDArray[np.intp]
-) -> NDArray[np.intp]:
+    sites: Sites, waits: Int64Array, thread_index: NDArray[np.int32], call: IndexArray
+) -> IndexArray:
     """intp[k], how many of some waits (event ids) a thread made before each call (node) began."""
     trace, count = sites.timeline.trace, np.zeros(len(call), dtype=np.intp)
     start_ns = trace.start_ns[sites.program.event_id[call]]
@@ -153,7 +153,7 @@ def remove_operators(program: Program, sites: Sites, operators: Int64Array) -> P
 
 
 def remove_host_work(
-    program: Program, sites: Sites, calls: NDArray[np.bool_], share: NDArray[np.float64]
+    program: Program, sites: Sites, calls: BoolArray, share: NDArray[np.float64]
 ) -> Program:
     """Take calls (bool[n]) away, what they launched, and a share of other work.
 
@@ -174,12 +174,12 @@ def scale_host_work(program: Program, share: NDArray[np.float64], factor: float)
     return replace_latency(program, of_edge > 0, latency_ns)
 
 
-def waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
+def waits_for_gpu(sites: Sites) -> BoolArray:
     """bool[n], the calls that did nothing but wait for the GPU, and the copies that blocked."""
     return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
 
 
-def calls_in_same_operators(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def calls_in_same_operators(sites: Sites, calls: BoolArray) -> BoolArray:
     """bool[n], these blocking calls, and those of the same run of an operator of PyTorch's."""
     blocks = waits_for_gpu(sites)
     operator = sites.operators_of(blocks)
@@ -187,7 +187,7 @@ def calls_in_same_operators(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[n
     return calls | (blocks & np.isin(operator, chosen[sites.is_tensor_operator[chosen]]))
 
 
-def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> Int64Array:
+def _enclosing(sites: Sites, calls: BoolArray, names: frozenset[str]) -> Int64Array:
     """int64[k], of each call the operator of these names around it, else ABSENT."""
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
@@ -201,27 +201,25 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
     return np.asarray(nesting.event_id[np.unique(outermost)])
 
 
-def remove_waits(program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> Program:
+def remove_waits(program: Program, calls: BoolArray, is_copy: BoolArray) -> Program:
     """Let calls (bool[n]) take no time, or what an asynchronous copy's call takes."""
     copy_call_ns = np.minimum(program.cost_ns, asynchronous_call_ns(program))
     changed = remove_edges(program, (program.via == Via.WAIT) & calls[program.target])
     return replace_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
 
 
-def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _read_copies(sites: Sites, calls: BoolArray) -> BoolArray:
     """bool[n], the copies to the host that some calls made only to look at a value."""
     reads = _enclosing(sites, calls, _READS | SIZED_BY_DATA)
     read_id = sites.timeline.operators.event_id[np.unique(reads[reads != ABSENT])]
     is_read = calls & sites.inside(sites.regions(read_id))
     launch = sites.program.launch_node
-    copies: NDArray[np.bool_] = sites.copy_direction == "d2h"
+    copies: BoolArray = sites.copy_direction == "d2h"
     copies &= (launch != ABSENT) & is_read[launch]
     return copies
 
 
-def _keep_order(
-    program: Program, waiting: Program, sites: Sites, calls: NDArray[np.bool_]
-) -> Program:
+def _keep_order(program: Program, waiting: Program, sites: Sites, calls: BoolArray) -> Program:
     """Keep in order by event waits of the streams what blocking calls kept in order."""
     waits = (waiting.via == Via.WAIT) & (waiting.latency_ns != NEVER)
     waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
@@ -241,11 +239,7 @@ def _keep_order(
 
 
 def _await(
-    program: Program,
-    sites: Sites,
-    source: NDArray[np.intp],
-    target: NDArray[np.intp],
-    lag: NDArray[np.int8],
+    program: Program, sites: Sites, source: IndexArray, target: IndexArray, lag: NDArray[np.int8]
 ) -> Program:
     comes_before = (lag == 1) | ((lag == 0) & (source < target))
     source, target = source[comes_before], target[comes_before]
@@ -285,7 +279,7 @@ def prefetch(program: Program, selection: Selection) -> Edited:
 # --- pinned ---
 
 
-def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited:
+def _pinned(program: Program, sites: Sites, copies: BoolArray) -> Edited:
     if not copies.any():
         return Edited.exactly(program, 0)
     changed = _launched_when_called(_asynchronous(program, sites, copies), sites, copies)
@@ -302,22 +296,22 @@ def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited
     return Edited(middle, low, high, int(copies.sum()), reason)
 
 
-def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
-    is_pageable: NDArray[np.bool_] = sites.program.activity_kind == Kind.COPY
+def _is_pageable(sites: Sites) -> BoolArray:
+    is_pageable: BoolArray = sites.program.activity_kind == Kind.COPY
     is_pageable[is_pageable] = match_names(
         sites.timeline.trace, sites.program.event_id[is_pageable], copies_pageable_memory
     )
     return is_pageable
 
 
-def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+def _asynchronous(program: Program, sites: Sites, copies: BoolArray) -> Program:
     """Let the calls of copies return without a wait; nor does their operator wait."""
     is_copy_call = np.isin(np.arange(len(copies)), program.launch_node[copies])
     calls = calls_in_same_operators(sites, is_copy_call)
     return remove_waits(program, calls & waits_for_gpu(sites), is_copy_call)
 
 
-def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+def _launched_when_called(program: Program, sites: Sites, copies: BoolArray) -> Program:
     edges = (program.via == Via.LAUNCH) & copies[program.target]
     from_begin = program.kind[program.source] == NodeKind.BEGIN
     after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
@@ -325,7 +319,7 @@ def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.boo
     return replace_latency(program, edges, latency_ns)
 
 
-def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, float, str | None]:
+def _pinned_bandwidth(sites: Sites, copies: BoolArray) -> tuple[float, float, str | None]:
     """Find the bounds of pinned copies' bandwidth, bytes/ns: of similar ones, or such GPUs."""
     size_bytes = sites.copied_bytes
     typical_bytes = np.median(size_bytes[copies])
@@ -345,7 +339,7 @@ def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> tuple[float, f
 # --- one step ahead ---
 
 
-def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+def _ahead(program: Program, sites: Sites, copies: BoolArray) -> Program:
     """Run copies in their own stream, launched by the call of the step before."""
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
@@ -394,12 +388,12 @@ def side_stream(program: Program, selection: Selection) -> Edited:
 
 
 # By when results are needed: the activities that do, and 1 where it is of the next repetition.
-_Uses = tuple[NDArray[np.intp], NDArray[np.int8]]
+_Uses = tuple[IndexArray, NDArray[np.int8]]
 
 
 def _find_feeds(
-    program: Program, sites: Sites, nodes: NDArray[np.bool_]
-) -> tuple[NDArray[np.intp], NDArray[np.intp], tuple[_Uses, _Uses]]:
+    program: Program, sites: Sites, nodes: BoolArray
+) -> tuple[IndexArray, IndexArray, tuple[_Uses, _Uses]]:
     """Find moved activities, what waits for each, and by when: the step's end, or the next wait."""
     edges = np.isin(program.via, (Via.STREAM, Via.EVENT)) & (program.latency_ns != NEVER)
     edges &= nodes[program.source] & ~nodes[program.target]
@@ -422,7 +416,7 @@ def _find_feeds(
     return source, target, ((end, end_lag), (wait, wait_lag))
 
 
-def _moved(program: Program, sites: Sites, nodes: NDArray[np.bool_]) -> Program:
+def _moved(program: Program, sites: Sites, nodes: BoolArray) -> Program:
     """Run activities in streams of their own, and let nothing wait for them."""
     before, lag = kept_before(program, nodes)
     has_input = nodes & (before != ABSENT) & (sites.copy_direction != "h2d")

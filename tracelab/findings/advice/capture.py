@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
 from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.candidates import grouped, is_regular, where
@@ -101,7 +101,7 @@ class Segment(Record, eq=False):
     work: tuple[str, ...]
     module: str | None
     cut_in: str | None
-    repetitions: tuple[NDArray[np.intp], ...]
+    repetitions: tuple[IndexArray, ...]
 
     @property
     def is_most(self) -> bool:
@@ -158,7 +158,7 @@ class _Calls(Record, eq=False):
 
     event_id: Int64Array
     start_ns: Int64Array
-    step: NDArray[np.intp]
+    step: IndexArray
 
     def __len__(self) -> int:
         return len(self.event_id)
@@ -192,7 +192,7 @@ def find_capture(context: Context) -> Capture | None:
 
 def _chosen_step(
     context: Context, step_index: NDArray[np.int32], start_ns: Int64Array
-) -> NDArray[np.intp]:
+) -> IndexArray:
     """intp[k], the steady step of host calls, else ABSENT; 0 in a window without any."""
     steady = context.timeline.steady
     if steady is None:
@@ -213,7 +213,7 @@ def _chosen_step(
 
 def _find_blockers(
     context: Context, launches: _Calls
-) -> tuple[tuple[Blocker, ...], _Calls, NDArray[np.intp]]:
+) -> tuple[tuple[Blocker, ...], _Calls, IndexArray]:
     """Find the blockers, their calls by start, and the index of the blocker of each (intp[k])."""
     costs, steps = context.blocking_calls, int(launches.step.max()) + 1
     step = _chosen_step(context, costs.step_index, costs.calls.start_ns)
@@ -258,9 +258,7 @@ def _find_blockers(
     return tuple(blocker for blocker, _ in found), calls, blocker_of
 
 
-def _are_inside(
-    launches: _Calls, moments_ns: Int64Array, step: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _are_inside(launches: _Calls, moments_ns: Int64Array, step: IndexArray) -> BoolArray:
     first = np.searchsorted(launches.step, step)
     end = np.searchsorted(launches.step, step, side="right")
     before = np.clip(np.searchsorted(launches.start_ns, moments_ns) - first, 0, end - first)
@@ -280,7 +278,7 @@ def _remedy_edits(context: Context, call_id: Int64Array) -> list[str | None]:
 # --- what is replayed ---
 
 
-def _find_launched(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> Launched | None:
+def _find_launched(context: Context, launches: _Calls, rows: IndexArray) -> Launched | None:
     timeline, launch_id = context.timeline, launches.event_id
     is_replay = match_names(context.trace, launch_id, is_graph_launch)
     replays, steps = int(is_replay.sum()), int(launches.step.max()) + 1
@@ -308,7 +306,7 @@ def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
     return can_mark and bool(len(launch_id)) and bool(is_copy.all())
 
 
-def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -> tuple[str, ...]:
+def _other_threads(context: Context, launches: _Calls, rows: IndexArray) -> tuple[str, ...]:
     trace = context.trace
     thread = trace.thread_index[launches.event_id[~context.is_of_backward[rows]]]
     others = Counter(thread.tolist()).most_common()[1:]
@@ -334,10 +332,10 @@ def _top_place(context: Context, launch_id: Int64Array) -> str:
 def _largest_segment(
     context: Context,
     launches: _Calls,
-    rows: NDArray[np.intp],
+    rows: IndexArray,
     calls: _Calls,
     blockers: tuple[Blocker, ...],
-    blocker_of: NDArray[np.intp],
+    blocker_of: IndexArray,
 ) -> Segment:
     """Find the segment between two calls that has most launches, with all its repetitions."""
     steps, is_end = int(launches.step.max()) + 1, blocker_of != ABSENT

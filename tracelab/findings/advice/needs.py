@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within, union
 from tracelab.findings.candidates import grouped
 from tracelab.findings.remedy import Instead
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
@@ -95,7 +95,7 @@ def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
     return awaited
 
 
-def _awaited_rows(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _awaited_rows(graph: Graph) -> tuple[IndexArray, IndexArray]:
     """Pairs: index of a blocking call, and the last row of a stream that it waited for."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     is_wait = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
@@ -108,7 +108,7 @@ def _awaited_rows(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return rows_of(calls.event_id, call_id), row
 
 
-def _ends_since_last_wait(graph: Graph, copy_row: NDArray[np.intp]) -> NDArray[np.bool_]:
+def _ends_since_last_wait(graph: Graph, copy_row: IndexArray) -> BoolArray:
     """bool[blocking calls], which return first of their thread after a copy has ended."""
     calls = graph.host.blocking_calls
     end_ns, guards = np.sort(graph.host.timeline.end_ns[copy_row]), np.zeros(len(calls), np.bool_)
@@ -121,8 +121,8 @@ def _ends_since_last_wait(graph: Graph, copy_row: NDArray[np.intp]) -> NDArray[n
 
 
 def _copies_ended_by(
-    graph: Graph, copy_row: NDArray[np.intp], call_index: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    graph: Graph, copy_row: IndexArray, call_index: IndexArray
+) -> tuple[IndexArray, IndexArray]:
     """Pairs: index of a blocking call, and of the copies ended by then the one launched last."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     by_end = copy_row[np.argsort(timeline.end_ns[copy_row], kind="stable")]
@@ -135,9 +135,7 @@ def _copies_ended_by(
     return call_index[has_ended], by_end[newest[ended[has_ended] - 1]]
 
 
-def _has_work_behind(
-    graph: Graph, index: NDArray[np.intp], row: NDArray[np.intp]
-) -> NDArray[np.bool_]:
+def _has_work_behind(graph: Graph, index: IndexArray, row: IndexArray) -> BoolArray:
     """bool[blocking calls], which begin when more was launched than the rows that they wait for."""
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     start_ns, launched_ns = timeline.trace.start_ns, np.full(len(calls), _NEVER)
@@ -159,8 +157,8 @@ class FedBack(NamedTuple):
     Both are bool[k] of blocking calls; `copy_id` are the calls that copy what was computed.
     """
 
-    is_input: NDArray[np.bool_]
-    is_returned: NDArray[np.bool_]
+    is_input: BoolArray
+    is_returned: BoolArray
     copy_id: Int64Array
 
 
@@ -220,9 +218,7 @@ def fed_back(graph: Graph) -> FedBack:
     return FedBack(is_input, is_returned, np.unique(np.concatenate(copy_id)))
 
 
-def _usual(
-    is_chosen: NDArray[np.bool_], is_next_step: NDArray[np.bool_], least: float
-) -> NDArray[np.bool_]:
+def _usual(is_chosen: BoolArray, is_next_step: BoolArray, least: float) -> BoolArray:
     """bool[k], reads that feed a copy: those into the next step only if most are within one."""
     within = is_chosen & ~is_next_step
     is_usual = within.sum() > (is_chosen & is_next_step).sum()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.findings.context import Context
 from tracelab.model.kernel_kinds import Kind
@@ -39,7 +39,7 @@ class Change(Record):
     has_shapes: bool
 
 
-def find_change(context: Context, repetitions: Iterable[NDArray[np.intp]]) -> Change | None:
+def find_change(context: Context, repetitions: Iterable[IndexArray]) -> Change | None:
     """Compare repetitions (timeline rows) of the same work; None if there is only one."""
     timeline = context.timeline
     kernels = [rows[timeline.kind[rows] == Kind.COMPUTE] for rows in repetitions]
@@ -98,7 +98,7 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     return has_blocks and all(other == first for other in others)
 
 
-def _sample(count: int, most: int) -> NDArray[np.intp]:
+def _sample(count: int, most: int) -> IndexArray:
     return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
 
 
@@ -112,7 +112,7 @@ def _shapes(arguments: Mapping[str, Any]) -> str:
 
 
 def _first_difference(
-    kernels: Sequence[NDArray[np.intp]], names: Sequence[NDArray[Any]], one: int, other: int
+    kernels: Sequence[IndexArray], names: Sequence[NDArray[Any]], one: int, other: int
 ) -> int:
     length = min(len(kernels[one]), len(kernels[other]))
     differs = names[one][:length] != names[other][:length]
@@ -120,7 +120,7 @@ def _first_difference(
     return int(kernels[one][np.argmax(differs)] if differs.any() else longer[length])
 
 
-def _rows_after(context: Context, call_id: Int64Array, step: NDArray[np.intp]) -> NDArray[np.intp]:
+def _rows_after(context: Context, call_id: Int64Array, step: IndexArray) -> IndexArray:
     """intp[k, `_LAUNCHES`], rows of the kernels launched after calls in their steps."""
     timeline, trace = context.timeline, context.trace
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
@@ -78,7 +77,7 @@ def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
     return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
 
 
-def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.bool_]]]:
+def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, BoolArray]]:
     """Find backward passes whose gradients no optimizer uses, or clears: which are added."""
     # A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
     # the first backward pass since a step, was not cleared: no step used what was in it.
@@ -93,7 +92,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
     step_ns = np.sort(trace.end_ns[steps])
     interval = np.searchsorted(step_ns, trace.start_ns[gradients], side="right")
     is_first = _is_first_pass(timeline, gradients, step_ns, int(trace.thread_index[steps[0]]))
-    found: list[tuple[Int64Array, NDArray[np.bool_]]] = []
+    found: list[tuple[Int64Array, BoolArray]] = []
     passes = {}
     for number in np.unique(interval[is_first]).tolist():
         index = np.flatnonzero(is_first & (interval == number))
@@ -115,7 +114,7 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, NDArray[np.boo
 
 def _is_first_pass(
     timeline: Timeline, gradients: Int64Array, step_ns: Int64Array, thread: int
-) -> NDArray[np.bool_]:
+) -> BoolArray:
     """bool[k], which gradients are of the first backward pass since an optimizer's step."""
     trace = timeline.trace
     begins = named(trace, _RUN_BACKWARD.search, Category.PYTHON)
@@ -133,9 +132,7 @@ def _is_first_pass(
     return np.isin(pass_index, passes[is_first])
 
 
-def _find_unneeded(
-    timeline: Timeline, gradients: Int64Array, is_added: NDArray[np.bool_]
-) -> Int64Array:
+def _find_unneeded(timeline: Timeline, gradients: Int64Array, is_added: BoolArray) -> Int64Array:
     """Operators and calls of one backward pass without which all cleared gradients are the same."""
     trace, operators = timeline.trace, timeline.operators
     thread = trace.thread_index[gradients[0]]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import operator
 import re
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import IndexArray, Int64Array, IntArray
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     chosen,
@@ -146,7 +144,7 @@ def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
     return events if (late != ABSENT).any() else NO_EVENTS
 
 
-def _issuing(graph: Graph, rows: NDArray[np.integer[Any]]) -> Int64Array:
+def _issuing(graph: Graph, rows: IntArray) -> Int64Array:
     launch_id = graph.host.timeline.launch_id[rows]
     calls = outermost(graph, launch_id, function=_ISSUES)
     return chosen(calls, ~np.isin(calls, launch_id))
@@ -164,7 +162,7 @@ def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Ar
 
 def _launches_between(
     timeline: Timeline, launch_id: Int64Array, until_ns: Int64Array
-) -> NDArray[np.intp]:
+) -> IndexArray:
     trace = timeline.trace
     is_compute = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     compute_id = timeline.launch_id[is_compute]

@@ -10,9 +10,8 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
@@ -178,7 +177,7 @@ def _calls_of_functions(timeline: Timeline, events: Int64Array) -> Int64Array:
     return np.where(can_compile[called], called, ABSENT)
 
 
-def _launched_one_by_one(timeline: Timeline) -> NDArray[np.bool_]:
+def _launched_one_by_one(timeline: Timeline) -> BoolArray:
     is_chosen = match_names(timeline.trace, timeline.event_id, is_elementwise)
     is_chosen &= ~launched_by_optimizer(timeline) & ~replayed(timeline)
     is_chosen &= timeline.launch_id != ABSENT
@@ -233,7 +232,7 @@ def passes_over_growing_sequence(
     calls = groups_of(modules.around(innermost, modules.parent_index == ABSENT))
     back_ns = np.sort(trace.start_ns[named(trace, is_engine_operator, Category.OPERATOR)])
 
-    def looks(call: tuple[int, NDArray[np.intp]]) -> tuple[int, ...]:
+    def looks(call: tuple[int, IndexArray]) -> tuple[int, ...]:
         index, own = call
         backward = np.searchsorted(back_ns, modules.start_ns[index])
         return int(trace.name_index[modules.event_id[index]]), len(own), int(backward)
@@ -252,9 +251,7 @@ def passes_over_growing_sequence(
     return np.concatenate([NO_EVENTS, *found])
 
 
-def _grow(
-    runs: Sequence[NDArray[np.integer[Any]]], arguments: ReadArguments
-) -> list[NDArray[np.bool_]]:
+def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]:
     """bool[n] for each run of passes (event ids of kernels[n, k]): one token longer than before.
 
     Three in a row at least, of which the first, whose sequence nothing was kept of, is not.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
@@ -105,7 +105,7 @@ def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
     return np.union1d(turns, modules).astype(np.int64)
 
 
-def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int64Array:
+def _find_masked(graph: Graph, calls: _Calls, in_loop: IndexArray) -> Int64Array:
     """The functions (indices of frames) whose loops do little but choose by masks."""
     trace, launch_id = graph.host.timeline.trace, calls.launch_id
     is_mask = np.isin(calls.call_id, _masks(graph))
@@ -117,7 +117,7 @@ def _find_masked(graph: Graph, calls: _Calls, in_loop: NDArray[np.intp]) -> Int6
     return np.array(found, dtype=np.int64)
 
 
-def _solvers(graph: Graph, calls: _Calls) -> NDArray[np.intp]:
+def _solvers(graph: Graph, calls: _Calls) -> IndexArray:
     """Iterative solvers (indices of frames): functions that multiply and read a number often."""
     frames = python_frames(graph.host.timeline)
     reads = operators_named(graph.host.timeline, _READS)
@@ -138,9 +138,7 @@ def _masks(graph: Graph) -> Int64Array:
     return operators[counts_inside(timeline.trace, operators, positions) > 0]
 
 
-def _modules_in_loops(
-    graph: Graph, calls: _Calls, is_small_launch: NDArray[np.bool_]
-) -> Int64Array:
+def _modules_in_loops(graph: Graph, calls: _Calls, is_small_launch: BoolArray) -> Int64Array:
     """Calls of many small modules of one class by one call of a function, and what is between."""
     trace = graph.host.timeline.trace
     names = [trace.name_of(event) for event in calls.call_id.tolist()]
@@ -194,17 +192,17 @@ class _Calls(Arrays):
     caller: Int64Array
     call_id: Int64Array
     operator: NDArray[np.int32]
-    is_direct: NDArray[np.bool_]
-    is_product: NDArray[np.bool_]
+    is_direct: BoolArray
+    is_product: BoolArray
 
-    def often(self, is_one: NDArray[np.bool_]) -> NDArray[np.intp]:
+    def often(self, is_one: BoolArray) -> IndexArray:
         """One of the rows of each call whose function calls that operator often; no products."""
         rows = np.flatnonzero(is_one)
         rows = rows[np.unique(self.call_id[rows], return_index=True)[1]]
         turns = np.stack((self.caller[rows], self.operator[rows]), axis=1)
         _, group, count = np.unique(turns, axis=0, return_inverse=True, return_counts=True)
         is_often = (count[group.ravel()] >= _MIN_TURNS) & ~self.is_product[rows]
-        often: NDArray[np.intp] = rows[is_often]
+        often: IndexArray = rows[is_often]
         return often
 
 
@@ -263,7 +261,7 @@ def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
     return np.concatenate(found)
 
 
-def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> NDArray[np.bool_]:
+def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> BoolArray:
     """bool[k], events from the first of some others to the last one, on their threads."""
     is_between = np.isin(trace.thread_index[events], trace.thread_index[others])
     is_between &= trace.start_ns[events] >= trace.start_ns[others].min(initial=_NEVER)

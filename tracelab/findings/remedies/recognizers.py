@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.findings.candidates import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs import mostly_replays
@@ -37,7 +37,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category, ReadArguments, Tr
 
 NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
-Events = NDArray[np.integer[Any]]
+Events = IntArray
 Side = Literal["left", "right"]
 
 # Functions of PyTorch's that only pass on what they are called with.
@@ -263,10 +263,7 @@ def joined_by_backward(graph: Graph, events: Int64Array, arguments: ReadArgument
 
 
 def nodes_back_through(
-    graph: Graph,
-    operators: Int64Array,
-    arguments: ReadArguments,
-    other_threads: Sequence[int] = (),
+    graph: Graph, operators: Int64Array, arguments: ReadArguments, other_threads: Sequence[int] = ()
 ) -> Int64Array:
     """int64[n], the nodes of autograd that go back through operators, of no other thread."""
     of_file = graph.host.timeline.operators
@@ -304,7 +301,7 @@ def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
     return np.asarray(events[is_chosen])
 
 
-def launches_inside(timeline: Timeline, events: Int64Array) -> NDArray[np.intp]:
+def launches_inside(timeline: Timeline, events: Int64Array) -> IndexArray:
     """intp[k], how many activities are launched inside each event, on its thread."""
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
     return counts_inside(timeline.trace, events, launch_id)
@@ -333,21 +330,21 @@ def operators_named(timeline: Timeline, pattern: str) -> Int64Array:
     return events[match_names(timeline.trace, events, re.compile(pattern).search)]
 
 
-def step_indices(graph: Graph, events: Events) -> NDArray[np.intp]:
+def step_indices(graph: Graph, events: Events) -> IndexArray:
     """intp[k], index into `Timeline.steps` of the step in which the host was; ABSENT before."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     begins_ns = trace.start_ns[[step.event_id for step in timeline.steps]]
     return np.searchsorted(begins_ns, trace.start_ns[events], side="right") - 1
 
 
-def are_inside(trace: Trace, events: Events, regions: Events) -> NDArray[np.bool_]:
+def are_inside(trace: Trace, events: Events, regions: Events) -> BoolArray:
     """bool[k], which host events are inside, or one of, some others of their thread."""
     if not len(regions):
         return np.zeros(len(events), dtype=np.bool_)
     return np.asarray(Nesting(trace, regions).innermost(events.astype(np.int64)) != ABSENT)
 
 
-def are_in_launching_thread(graph: Graph, events: Events) -> NDArray[np.bool_]:
+def are_in_launching_thread(graph: Graph, events: Events) -> BoolArray:
     """bool[k], which host events are of a thread that launches work."""
     threads = sorted(graph.host.launching_threads)
     return np.isin(graph.host.timeline.trace.thread_index[events], threads)

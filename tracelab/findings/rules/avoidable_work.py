@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, measure
+from tracelab.base.intervals import BoolArray, Int64Array, measure
 from tracelab.findings.candidates import Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, WARNING_SHARE
@@ -30,7 +30,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.arithmetic import left_in_tf32, left_of_table_gradients
 
 # The timeline rows that count, bool[m].
-Rows = Callable[[Timeline], NDArray[np.bool_]]
+Rows = Callable[[Timeline], BoolArray]
 
 _MIN_CHAIN_WINDOW_SHARE = 0.25
 _TF32_SWITCH = '`torch.set_float32_matmul_precision("high")`'
@@ -83,7 +83,7 @@ def _events_around(context: Context, event_id: Int64Array) -> Int64Array:
 
 def _candidate(
     context: Context,
-    is_chosen: NDArray[np.bool_],
+    is_chosen: BoolArray,
     case: Case,
     values: Mapping[str, object] | None = None,
     *,

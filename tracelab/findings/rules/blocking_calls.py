@@ -10,9 +10,8 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, measure
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure
 from tracelab.findings.advice.needs import (
     Awaited,
     Need,
@@ -52,7 +51,7 @@ _UNBLOCK = "unblock:{place}"
 _Place = tuple[CallSite, str]
 
 
-def _names(context: Context, call_index: NDArray[np.intp]) -> list[str]:
+def _names(context: Context, call_index: IndexArray) -> list[str]:
     event_ids = context.blocking_calls.calls.event_id[call_index].tolist()
     return [context.trace.name_of(event_id) for event_id in event_ids]
 
@@ -60,7 +59,7 @@ def _names(context: Context, call_index: NDArray[np.intp]) -> list[str]:
 def _candidate(
     context: Context,
     case: Case,
-    call_index: NDArray[np.intp],
+    call_index: IndexArray,
     blamed: tuple[CallSite, str],
     values: Mapping[str, object] | None = None,
     **more: Any,
@@ -98,7 +97,7 @@ def _blocking_calls(context: Context) -> list[Candidate]:
     ]
 
 
-def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
+def _behind_next_replay(context: Context) -> BoolArray:
     """bool[blocking calls], the waits for a result that is read while the next replay runs."""
     calls = context.blocking_calls.calls
     if not mostly_replays(context.timeline):
@@ -108,7 +107,7 @@ def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
     return np.isin(calls.event_id, waits)
 
 
-def _group_calls(context: Context, is_chosen: NDArray[np.bool_]) -> list[Candidate]:
+def _group_calls(context: Context, is_chosen: BoolArray) -> list[Candidate]:
     costs = context.blocking_calls
     chosen_index = np.flatnonzero(is_chosen & context.has_caused_idle)
     names = _names(context, chosen_index)
@@ -161,9 +160,7 @@ def _place(where: Where) -> _Place:
     return call_site, "" if is_known else where.api or ""
 
 
-def _waits_in_a_row(
-    context: Context, is_chosen: NDArray[np.bool_]
-) -> Mapping[_Place, tuple[Where, ...]]:
+def _waits_in_a_row(context: Context, is_chosen: BoolArray) -> Mapping[_Place, tuple[Where, ...]]:
     """Map each place to those that must change together with it; single places are left out."""
     costs = context.blocking_calls
     calls = costs.calls
@@ -277,7 +274,7 @@ def _pageable_copies(context: Context) -> list[Candidate]:
     return candidates
 
 
-def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
+def _copies(context: Context) -> tuple[IndexArray, tuple[CallSite, ...]]:
     """Find the pageable copies that begin or cost idle in the window: timeline rows, call sites."""
     timeline, window = context.timeline, context.window
     rows = context.pageable_copy_row
@@ -293,7 +290,7 @@ def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
 
 
 def _calls_of_copies(
-    context: Context, call_index: list[int], rows: NDArray[np.intp], group: list[int]
+    context: Context, call_index: list[int], rows: IndexArray, group: list[int]
 ) -> list[int]:
     """Select the calls of copies that cost time in the window, and the synchronize behind each."""
     costs, trace = context.blocking_calls, context.trace
@@ -320,7 +317,7 @@ def _allocations(context: Context) -> list[Candidate]:
     ]
 
 
-def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+def _own_thread(context: Context, call_index: IndexArray) -> list[Candidate]:
     if not len(call_index):
         return []
     costs, names = context.blocking_calls, _names(context, call_index)
@@ -340,7 +337,7 @@ def _own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidat
     return [_candidate(context, case, call_index, place, values, edit=edit, remedy=remedy)]
 
 
-def _other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+def _other_threads(context: Context, call_index: IndexArray) -> list[Candidate]:
     candidates, costs = [], context.blocking_calls
     threads = costs.calls.thread_index[call_index].tolist()
     call_sites = [costs.call_sites[index] for index in call_index.tolist()]

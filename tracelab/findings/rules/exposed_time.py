@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, measure
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, Intervals, measure
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,
@@ -57,7 +56,7 @@ _CaseOf = Callable[[str, OverlapBlocker], Case]
 def _candidates(
     context: Context,
     exposed: Exposed,
-    is_chosen: NDArray[np.bool_],
+    is_chosen: BoolArray,
     rule: Rule,
     case_of: _CaseOf,
     subject: _Subject,
@@ -121,7 +120,7 @@ def collective_text(call_site: CallSite, activity: str) -> str:
     return f"{what} in {name}" if name else what
 
 
-def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
+def _feeds_next_layer(context: Context, rows: IndexArray) -> bool:
     """Return True for collectives between layers, as in tensor parallelism: the next needs them."""
     timeline, unique_row = context.timeline, np.unique(rows)
     steps = 1 if context.window.step is not None else max(1, len(timeline.steps))
@@ -144,9 +143,7 @@ def _reason(context: Context, call_id: Int64Array, blocked_ids: tuple[int, ...])
     return "".join(f", and {kernel_text(name)} waits for it" for name, _ in names.most_common(1))
 
 
-def _blocked_ids(
-    context: Context, exposed: Exposed, piece_index: NDArray[np.intp]
-) -> tuple[int, ...]:
+def _blocked_ids(context: Context, exposed: Exposed, piece_index: IndexArray) -> tuple[int, ...]:
     waited_index = piece_index[np.isin(exposed.blocker[piece_index], _KEEPS_WAITING)]
     blocked_row = exposed.blocked_row[waited_index]
     is_other = (blocked_row != exposed.row[waited_index]) & (blocked_row != ABSENT)
@@ -298,7 +295,7 @@ def _peer_copies(context: Context) -> list[Candidate]:
     return candidates
 
 
-def _waits_at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
+def _waits_at_receivers(context: Context, copy_row: IndexArray) -> dict[int, Intervals]:
     timeline, bound_by_row = context.timeline, context.graph.binding.source_row
     waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
     source_row = bound_by_row[waiting_row]

@@ -8,15 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, measure
+from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals, measure
 from tracelab.findings.advice.launches import advise
-from tracelab.findings.candidates import (
-    MAX_EVIDENCE,
-    Candidate,
-    grouped,
-    most_expensive,
-    where,
-)
+from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, INFO, WARNING_SHARE, Where
 from tracelab.findings.remedy import Remedy
@@ -68,7 +62,7 @@ def _late_work(context: Context) -> list[Candidate]:
 
 
 def _late_groups(
-    context: Context, late: Selection, case: NDArray[np.integer[Any]]
+    context: Context, late: Selection, case: IntArray
 ) -> list[tuple[Selection, Remedy | None, str]]:
     bubbles, [(is_row, is_late)] = context.bubbles, late
     is_inside = is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns)
@@ -95,8 +89,8 @@ def _late_groups(
 
 
 def _remedies_of(
-    context: Context, is_row: NDArray[np.bool_], is_piece: NDArray[np.bool_]
-) -> tuple[list[Remedy | None], NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+    context: Context, is_row: BoolArray, is_piece: BoolArray
+) -> tuple[list[Remedy | None], IndexArray, IndexArray, IndexArray]:
     """Find remedies; which of them selected pieces have, and bubbles; the place of each bubble."""
     # Each event is looked up once.
     bubbles, culprits = context.bubbles, context.idle_culprits
@@ -118,7 +112,7 @@ def _remedies_of(
     return remedies, own, other, place
 
 
-def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
+def _late_launches(context: Context) -> tuple[Selection, BoolArray]:
     """Find idle time that ends with a late launch; bool[bubbles], before which nothing was."""
     bubbles = context.bubbles
     is_busy = context.is_idle_by(Cause.HOST_BUSY)
@@ -148,21 +142,19 @@ def _late_launches(context: Context) -> tuple[Selection, NDArray[np.bool_]]:
     return ((is_chosen, is_late),), np.isin(bubbles.next_id, bubbles.next_id[is_slow])
 
 
-def _launching_threads(
-    context: Context, piece: NDArray[np.intp]
-) -> tuple[NDArray[np.int32], Int64Array]:
+def _launching_threads(context: Context, piece: IndexArray) -> tuple[NDArray[np.int32], Int64Array]:
     bubbles = context.bubbles
     launch_id = context.idle_culprits.launch_id[bubbles.bubble_of[piece]]
     middle_ns = (bubbles.start_ns + bubbles.end_ns)[piece] // 2
     return context.trace.thread_index[launch_id], middle_ns
 
 
-def _is_before_replay(row: NDArray[np.intp], context: Context) -> NDArray[np.bool_]:
+def _is_before_replay(row: IndexArray, context: Context) -> BoolArray:
     """bool[k], which timeline rows, ABSENT for none, are the first node of a graph's replay."""
     return np.asarray((row != ABSENT) & replayed(context.timeline)[row])
 
 
-def _late_replays(context: Context) -> NDArray[np.bool_]:
+def _late_replays(context: Context) -> BoolArray:
     """bool[pieces], in which a graph is launched and nothing but that makes the GPU wait."""
     bubbles, timeline = context.bubbles, context.timeline
     row = context.next_row[bubbles.bubble_of]
@@ -228,7 +220,7 @@ def _has_collectives(context: Context) -> bool:
     return bool((context.timeline.kind == Kind.COMM).any())
 
 
-def _holds_launch(context: Context) -> NDArray[np.bool_]:
+def _holds_launch(context: Context) -> BoolArray:
     bubbles, launch_id = context.bubbles, context.timeline.launch_id
     launch_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     first = np.searchsorted(launch_ns, bubbles.start_ns, side="right")
@@ -273,8 +265,8 @@ def _choose_forward(
     return events, (context.trace.end_ns - context.trace.start_ns)[events]
 
 
-def _are_of_backward(context: Context, events: Int64Array) -> NDArray[np.bool_]:
-    of_backward: NDArray[np.bool_] = events != ABSENT
+def _are_of_backward(context: Context, events: Int64Array) -> BoolArray:
+    of_backward: BoolArray = events != ABSENT
     known = of_backward.copy()
     of_backward[known] = context.phases.phases_of(events[known]) == Phase.BACKWARD
     return of_backward
@@ -321,7 +313,7 @@ def _longest(length_ns: Int64Array, keys: Sequence[_Key]) -> _Key:
     return max(groups, key=lambda key: int(length_ns[groups[key]].sum()))
 
 
-def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[np.integer[Any]]:
+def _loading_regions(context: Context, idle: Collection[Intervals]) -> IntArray:
     """Event ids of the regions that load data beside some idle time, the longest first."""
     trace = context.trace
     first_ns = min(int(time.starts[0]) for time in idle)

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import clip, measure
+from tracelab.base.intervals import IndexArray, clip, measure
 from tracelab.findings.candidates import Candidate, grouped, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
@@ -82,7 +81,7 @@ def _candidates(
     return candidates
 
 
-def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:
+def _limit_ns(context: Context, device: int, piece_index: IndexArray) -> int:
     """Return the most that overlap of these streams saves: all compute but the busiest's."""
     serialized, timeline = context.serialized_streams, context.timeline
     on_device = timeline.device_number[serialized.row[piece_index]] == device

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, rows_at
 from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
     Int64Array,
+    IntArray,
     Intervals,
     intersect,
     measure,
@@ -98,11 +100,7 @@ def title_of(remedies: Sequence[Remedy]) -> str:
 
 
 def _first_use_candidate(
-    context: Context,
-    remedy: Remedy,
-    costly_id: NDArray[np.integer[Any]],
-    lost: dict[int, Intervals],
-    cause: str,
+    context: Context, remedy: Remedy, costly_id: IntArray, lost: dict[int, Intervals], cause: str
 ) -> Candidate:
     trace = context.trace
     longest_id = costly_id[[int(np.argmax(trace.duration_ns[costly_id]))]]
@@ -118,9 +116,7 @@ def _first_use_candidate(
     )
 
 
-def _idle_during(
-    context: Context, event_id: NDArray[np.integer[Any]]
-) -> tuple[dict[int, Intervals], NDArray[np.integer[Any]]]:
+def _idle_during(context: Context, event_id: IntArray) -> tuple[dict[int, Intervals], IntArray]:
     """Find the idle of each device during some events of the host, and those that cost any."""
     trace = context.trace
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
@@ -188,7 +184,7 @@ class _Stalls(Arrays):
     device_number: NDArray[np.int32]
     next_id: Int64Array
     length_ns: Int64Array
-    step_position: NDArray[np.intp]
+    step_position: IndexArray
     culprit_id: Int64Array
 
 
@@ -217,7 +213,7 @@ def _irregular(context: Context) -> _Stalls:
     return rows_at(stalls, is_rare)
 
 
-def _stalls_of(context: Context, is_by_host: NDArray[np.bool_], least_ns: float) -> _Stalls:
+def _stalls_of(context: Context, is_by_host: BoolArray, least_ns: float) -> _Stalls:
     bubbles, steps = context.bubbles, context.steady_steps
     piece_ns = np.where(is_by_host, bubbles.end_ns - bubbles.start_ns, 0)
     total_ns, longest = bubbles.sums(piece_ns), bubbles.last_longest(piece_ns)
@@ -243,7 +239,7 @@ def _stalls_of(context: Context, is_by_host: NDArray[np.bool_], least_ns: float)
     )
 
 
-def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> NDArray[np.intp]:
+def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> IndexArray:
     """intp[group], in how many steps a stall of a group is at least half as long as each of it."""
     longest_ns = np.zeros(steps, dtype=np.int64)
     np.maximum.at(longest_ns, stalls.step_position[group], stalls.length_ns[group])
