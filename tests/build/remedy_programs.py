@@ -4,8 +4,8 @@ from functools import partial
 from itertools import count
 
 from tests.build.rows import US, graph, kernel, launch, step
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES as ALL
+from tracelab.findings.remedy import recognize
 
 # Of reads, waits and work of the CPU that programs of these tests have besides.
 GENERAL = ("computed-on-cpu", "scalar-read", "synchronize")

@@ -23,9 +23,8 @@ from tracelab.base.intervals import (
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.candidates import most_expensive
-from tracelab.findings.recognition import FirstUse, Recognized, find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
-from tracelab.findings.remedy import Remedy
+from tracelab.findings.remedy import FirstUse, Recognized, Remedy, find_first_use, recognize
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.idle_causes import Cause, Selection, mark_beginnings_as_edges
 from tracelab.measures.independent_work import launched_in_backward

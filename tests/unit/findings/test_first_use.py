@@ -8,8 +8,8 @@ from tests.build.repeated_scenes import Scene
 from tests.build.rows import US
 from tracelab import analyze, whatif as predict
 from tracelab.base.options import Options
-from tracelab.findings.recognition import find_first_use, recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import find_first_use, recognize
 from tracelab.measures.idle_causes import bubbles
 from tracelab.simulate.recorded import record_program, whole
 from tracelab.simulate.sites import Sites

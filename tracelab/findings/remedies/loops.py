@@ -80,9 +80,9 @@ _SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batche
 def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
     """The calls of loops of the program that launch small kernels again and again.
 
-    A loop is recognized by built-in functions, or operators that Python calls without a name
-    (``x + y``), which a function of the program calls for a small kernel each; or by modules of one
-    class. Loops whose turns choose elements by a mask are asked for `with_masks`, or left out.
+    By built-in functions, or operators that Python calls without a name (``x + y``), which a
+    function calls for a small kernel each; or by modules of one class. Loops whose turns choose
+    elements by a mask are asked for `with_masks`, or left out.
     """
     if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
@@ -132,7 +132,6 @@ def _solvers(graph: Graph, calls: _Calls) -> IndexArray:
 
 
 def _masks(graph: Graph) -> Int64Array:
-    """The operators that choose elements by a mask: each waits for their number."""
     timeline = graph.host.timeline
     operators, positions = (operators_named(timeline, x) for x in (_MASKS, r"^aten::nonzero$"))
     return operators[counts_inside(timeline.trace, operators, positions) > 0]
@@ -158,16 +157,15 @@ def _modules_in_loops(graph: Graph, calls: _Calls, is_small_launch: BoolArray) -
             continue
         turn_id, caller = calls.call_id[turns], int(calls.caller[turns[0]])
         launched = int(_are_between(trace, calls.launch_id, turn_id).sum())
-        if launched <= _MAX_LAUNCHES_OF_MODULE * len(turns) and _are_collected(
-            graph, caller, int(trace.end_ns[turn_id].max())
-        ):
+        end_ns = int(trace.end_ns[turn_id].max())
+        is_little = launched <= _MAX_LAUNCHES_OF_MODULE * len(turns)
+        if is_little and _are_collected(graph, caller, end_ns):
             own_id = np.unique(calls.call_id[calls.caller == caller])
             found.append(own_id[_are_between(trace, own_id, turn_id)])
     return np.concatenate(found)
 
 
 def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
-    """Tell whether a function (index of frame) or its caller puts tensors together afterwards."""
     trace, frames = graph.host.timeline.trace, python_frames(graph.host.timeline)
     collects = operators_named(graph.host.timeline, _COLLECTS)
     collects = collects[trace.start_ns[collects] >= end_ns]
@@ -180,12 +178,8 @@ def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
 class _Calls(Arrays):
     """Calls that functions of the program make, by what these launch: a row for each launch.
 
-    Attributes:
-        launch_id, call_id: int64[k], event ids of the launch, and of what was called.
-        caller: int64[k], the index of the function's frame.
-        operator: int32[k], the name of the outermost operator around the launch, as its index.
-        is_direct: bool[k], whether that operator is what it called.
-        is_product: bool[k], whether that is a product of matrices or a convolution.
+    The caller is the index of its frame, the operator that of the name of the outermost around the
+    launch, which is direct if it is what was called.
     """
 
     launch_id: Int64Array
@@ -202,12 +196,10 @@ class _Calls(Arrays):
         turns = np.stack((self.caller[rows], self.operator[rows]), axis=1)
         _, group, count = np.unique(turns, axis=0, return_inverse=True, return_counts=True)
         is_often = (count[group.ravel()] >= _MIN_TURNS) & ~self.is_product[rows]
-        often: IndexArray = rows[is_often]
-        return often
+        return np.asarray(rows[is_often])
 
 
 def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
-    """The calls of the program's functions around some launches, as far as each is known."""
     timeline = graph.host.timeline
     frames, operators = python_frames(timeline), timeline.operators
     # The last is for ABSENT.
@@ -233,7 +225,6 @@ def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
 
 
 def _one_after_another(graph: Graph, calls: Int64Array) -> Int64Array:
-    """Return these calls if most of them launch right after another one of them, else none."""
     trace, launch_id = graph.host.timeline.trace, graph.host.timeline.launch_id
     launch_id = np.unique(launch_id[launch_id != ABSENT])
     order = np.lexsort((trace.start_ns[launch_id], trace.thread_index[launch_id]))
@@ -282,10 +273,8 @@ def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
-    """Casts of weights that a module repeats in a step, or that inference makes in each step.
-
-    In training the first cast of each operator is its input's.
-    """
+    """Casts of weights that a module repeats in a step, or that inference makes in each step."""
+    # In training the first cast of each operator is its input's.
     timeline = graph.host.timeline
     operators = timeline.operators
     casts = np.flatnonzero(np.isin(operators.event_id, events))
@@ -298,15 +287,12 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     is_of_weights &= np.diff(owner, prepend=-1) == 0
     of_weights, of_owner = casts[is_of_weights], owner[is_of_weights]
     frames = python_frames(timeline)
-    module = frames.around(
-        frames.innermost(operators.event_id[of_owner]),
-        frames.have_name(lambda name: name.startswith(MODULE_PREFIX)),
-    )
+    is_module = frames.have_name(lambda name: name.startswith(MODULE_PREFIX))
+    module = frames.around(frames.innermost(operators.event_id[of_owner]), is_module)
     known = module != ABSENT
     of_weights, of_owner, module = of_weights[known], of_owner[known], module[known]
-    key = np.stack(
-        (frames.names(module), step_indices(graph, operators.event_id[of_owner])), axis=1
-    )
+    step = step_indices(graph, operators.event_id[of_owner])
+    key = np.stack((frames.names(module), step), axis=1)
     _, use = np.unique(key, axis=0, return_inverse=True)
     # Of each module and step all but the first call, which may run several such operators.
     first_call = np.full(int(use.max(initial=-1)) + 1, np.iinfo(np.int64).max)
@@ -323,11 +309,7 @@ def runs_backward(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
-    """Operators that update many tensors, one after another, with nothing else in between.
-
-    These are runs of elementwise operators in which several write in place, outside of optimizers
-    and of the buffers that DDP broadcasts.
-    """
+    """Runs of elementwise operators in which several write in place, not of optimizers or DDP."""
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
     is_outermost = operators.parent_index == ABSENT
@@ -374,8 +356,8 @@ def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
     passes = passes[np.argsort(trace.start_ns[passes])]
     following = np.searchsorted(trace.start_ns[passes], trace.end_ns[events])
     passes = passes[following[following < len(passes)]]
-    is_addition = operators.have_name(lambda name: name == "aten::add_")
-    accumulates = operators.have_name(lambda name: name == "torch::autograd::AccumulateGrad")
+    is_addition = operators.have_name("aten::add_".__eq__)
+    accumulates = operators.have_name("torch::autograd::AccumulateGrad".__eq__)
     is_addition &= np.append(accumulates, False)[operators.parent_index]
     additions = operators.event_id[is_addition]
     time = union(trace.start_ns[passes], trace.end_ns[passes])
@@ -385,10 +367,7 @@ def joined_by_additions(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
-    """Modules, backward passes and what else is called for micro-batches that are alike.
-
-    Their backward passes launch about as much each before an optimizer's step.
-    """
+    """Modules, backward passes and what else is called for micro-batches that launch alike."""
     timeline = graph.host.timeline
     trace = timeline.trace
     passes = named(trace, is_backward, Category.PYTHON)
@@ -401,15 +380,14 @@ def small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
     steps_ns = np.sort(trace.start_ns[steps])
     launched = timeline.launch_id[(timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)]
     launched_ns = np.sort(trace.start_ns[launched])
-    first, end = (
-        np.searchsorted(launched_ns, column[passes]) for column in (trace.start_ns, trace.end_ns)
-    )
+    first, end = (np.searchsorted(launched_ns, x[passes]) for x in (trace.start_ns, trace.end_ns))
+    launches = end - first
     batch = np.searchsorted(steps_ns, trace.start_ns[passes])
     accumulated = [
         number
         for number, index in groups_of(batch)
         if len(index) >= _MIN_BACKWARD_PASSES
-        and (end - first)[index].max() <= _MAX_LAUNCHES_RATIO * (end - first)[index].min()
+        and launches[index].max() <= _MAX_LAUNCHES_RATIO * launches[index].min()
     ]
     of_module = np.searchsorted(steps_ns, trace.start_ns[outermost])
     events = [NO_EVENTS]

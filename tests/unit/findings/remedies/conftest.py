@@ -6,8 +6,8 @@ import pytest
 
 from tests.build.call_trees import program
 from tests.build.rows import graph
-from tracelab.findings.recognition import nothing_known, recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import nothing_known, recognize
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.build.rows import (
     step,
     sync_row,
 )
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import recognize
 
 KB, MB = 1_000, 1_000_000
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

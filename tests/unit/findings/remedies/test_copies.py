@@ -16,8 +16,8 @@ from tests.build.rows import (
     call,
     operator,
 )
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import recognize
 from tracelab.model.trace import Category
 
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"

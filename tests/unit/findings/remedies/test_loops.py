@@ -19,8 +19,8 @@ from tests.build.call_trees import (
 )
 from tests.build.remedy_programs import back_through
 from tests.build.rows import graph
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import recognize
 
 TRAIN = "train.py(3): train"
 EXPERTS = "transformers/models/mixtral/modeling_mixtral.py(68): forward"

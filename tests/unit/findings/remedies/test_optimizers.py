@@ -13,8 +13,8 @@ from tests.build.call_trees import (
     program,
 )
 from tests.build.rows import graph
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import recognize
 
 SCHEDULER = "torch/optim/lr_scheduler.py(1696): step"
 STEP = "Optimizer.step#AdamW.step"

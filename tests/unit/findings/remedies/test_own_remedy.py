@@ -13,8 +13,8 @@ from tests.build.rows import graph
 from tests.figures import figures
 from tracelab import analyze
 from tracelab.findings import remedy as recipe
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import load_remedies
+from tracelab.findings.remedy import recognize
 
 KERNELS = 10
 

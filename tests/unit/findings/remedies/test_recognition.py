@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.build.rows import AUTOGRAD, graph, kernel, launch, operator, python
-from tracelab.findings.recognition import recognize
-from tracelab.findings.remedy import Instead, Remedy, is_available
+from tracelab.findings.remedy import Instead, Remedy, is_available, recognize
 from tracelab.model.trace import ABSENT
 
 STEP = "torch/optim/adam.py(345): _single_tensor_adam"

@@ -7,8 +7,8 @@ from tests.build.data_parallel import LOCK, data_parallel
 from tests.build.files import write
 from tests.build.rows import AUTOGRAD, US, graph, kernel, launch, python
 from tracelab import analyze
-from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import recognize
 
 OTHER = AUTOGRAD
 OF_THREADS = [x for x in REMEDIES if x.id in ("data-parallel", "thread-wait")]
