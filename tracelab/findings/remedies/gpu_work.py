@@ -80,9 +80,6 @@ _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
 _MAX_NCHW_SHARE = 0.1
 # Kernels of a pass that are looked at, and the share of them that must say the same length: 0.49 to
-# 0.69 do where nothing is kept, at most 0.09 where keys and values are.
-_LOOKED_AT, _MIN_SAME_LENGTH = 48, 0.25
-# Kernels of a pass that are looked at, and the share of them that must say the same length: 0.49 to
 # 0.69 of them do where each pass runs the whole sequence, 0.09 where keys and values are kept.
 _LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
 # Of a run, and those that show whether it is worth reading all.
