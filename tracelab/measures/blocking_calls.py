@@ -63,10 +63,7 @@ class AttributedIdle(Arrays):
 
 
 def attributed_idle(host: Host) -> AttributedIdle:
-    """Find the idle time of each device that blocking calls caused.
-
-    The slow reference model of this module is ``tests/reference/ticks.py``.
-    """
+    """Find the idle time of each device that blocking calls caused."""
     stalls = host_stalls(host)
     # Without a stall no device has any: then one says so.
     devices = host.timeline.device_numbers[: None if len(stalls.call_index) else 1]

@@ -64,10 +64,7 @@ def _not_empty(exposed: Exposed) -> Exposed:
 
 
 def peer_waits(timeline: Timeline) -> PeerWaits:
-    """Find how long each collective waited for a peer.
-
-    The slow reference model is ``tests/reference/peer_waits.py``.
-    """
+    """Find how long each collective waited for a peer."""
     length_ns = timeline.end_ns - timeline.start_ns
     fastest_ns, wait_ns = np.full(len(length_ns), ABSENT), np.zeros(len(length_ns), np.int64)
     is_slow = np.zeros(len(length_ns), dtype=np.bool_)
@@ -173,10 +170,7 @@ class SmallCollectives(Arrays):
 
 
 def small_collectives(timeline: Timeline) -> SmallCollectives:
-    """Find the small collectives that are in a row.
-
-    The slow reference model is ``tests/reference/small_collectives.py``.
-    """
+    """Find the small collectives that are in a row."""
     found = collectives(timeline)
     is_chosen = np.isin(found.operation, _CAN_BE_ONE) & (timeline.launch_id[found.row] != ABSENT)
     index = np.flatnonzero(is_chosen)

@@ -246,10 +246,7 @@ class CriticalPathMetrics(Record):
 def critical_paths(
     graph: Graph, windows: Sequence[Window] | None = None
 ) -> tuple[CriticalPath, ...]:
-    """The critical path of each window.
-
-    The slow reference model is ``tests/reference/walks.py``.
-    """
+    """The critical path of each window."""
     timeline, links = graph.host.timeline, path_links(graph)
     thread_of_step: dict[int | None, int] = {
         step.number: int(timeline.trace.thread_index[step.event_id]) for step in timeline.steps

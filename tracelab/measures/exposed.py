@@ -89,10 +89,7 @@ class _Pieces(Arrays):
 
 
 def exposed(graph: Graph) -> Exposed:
-    """Find the exposed communication and copies of every device, and explain them.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """Find the exposed communication and copies of every device, and explain them."""
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
     is_in_backward = launched_in_backward(timeline)
     needs_gradients = launched_by_optimizer(timeline)

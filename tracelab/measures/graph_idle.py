@@ -99,10 +99,7 @@ class GraphIdleMetrics(Record):
 
 
 def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
-    """Measure the waits behind each bubble inside a replay.
-
-    The slow reference model is ``tests/reference/graph_idle.py``.
-    """
+    """Measure the waits behind each bubble inside a replay."""
     timeline, binding = graph.host.timeline, graph.binding
     bubble, piece = bubbles.pieces_of(slice(None), bubbles.cause == Cause.GRAPH)
     row = rows_of(timeline.event_id, bubbles.next_id[bubble]).astype(np.int64)

@@ -279,10 +279,7 @@ class Gaps(Arrays):
 
 
 def device_gaps(host: Host, device: int) -> Gaps:
-    """The bubbles of one device.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """The bubbles of one device."""
     timeline = host.timeline
     rows = _busy_rows(timeline, device)
     start_ns = timeline.start_ns[rows]
@@ -314,10 +311,7 @@ def inside_replays(timeline: Timeline, idle: Gaps) -> BoolArray:
 
 
 def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
-    """Find and explain the idle time of every device within the hull of some windows.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """Find and explain the idle time of every device within the hull of some windows."""
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     hull_start_ns = min(window.start_ns for window in windows)

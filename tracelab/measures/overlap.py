@@ -107,10 +107,7 @@ class OverlapMetrics(Record):
 def device_times(
     graph: Graph, windows: Sequence[Window] | None = None
 ) -> tuple[tuple[DeviceTime, ...], ...]:
-    """Measure the times of each device: per window, per device.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """Measure the times of each device: per window, per device."""
     timeline = graph.host.timeline
     bounds_ns = bounds_of(timeline.windows if windows is None else windows)
     as_one = {x.device_number: x for x in graph_streams(timeline)}

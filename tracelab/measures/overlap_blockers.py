@@ -111,8 +111,7 @@ class OverlapBlockers:
         """Say what kept rows from overlapping others that ran since then: `OverlapBlocker`, [k].
 
         Beside it the event ids of the blocking calls behind HOST_SYNC, else ABSENT. Walks back
-        through what `Binding` says, while that is short work between the two. The slow reference
-        model is ``tests/reference/walks.py``.
+        through what `Binding` says, while that is short work between the two.
         """
         timeline, binding = self.timeline, self._graph.binding
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)

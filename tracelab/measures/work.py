@@ -203,10 +203,7 @@ class KernelMetrics(Rates):
 
 
 def kernels(what_ran: WhatRan) -> Iterator[KernelMetrics]:
-    """The GPU activities by name, the longest total first.
-
-    The slow reference model of this and the other tables is ``tests/reference/host_work.py``.
-    """
+    """The GPU activities by name, the longest total first."""
     strings, steps = what_ran.strings, what_ran.steps
     keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
     counts = np.bincount(index, minlength=len(keys))

@@ -157,7 +157,7 @@ def bind(
     awaited: Awaited,
     wake_up_ns: Int64Array,
 ) -> Binding:
-    """Find what each activity waited for; the slow model is ``tests/reference/binding.py``.
+    """Find what each activity waited for.
 
     `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` how long
     blocking calls took to return once what they waited for had ended.

@@ -212,10 +212,7 @@ def _mostly_covered(
 
 
 def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
-    """Per thread that was in the profiler (index into `Trace.threads`) when.
-
-    The slow reference model is ``tests/reference/ticks.py``.
-    """
+    """Per thread that was in the profiler (index into `Trace.threads`) when."""
     frames = trace.of_category(Category.PYTHON)
     of_profiler = frames[match_names(trace, frames, is_profiler_frame)]
     return _between_steps(trace, np.unique(trace.thread_index[frames])) | unions(

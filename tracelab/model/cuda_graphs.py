@@ -48,7 +48,7 @@ class GraphReplays(Arrays):
 
 
 def graph_replays(timeline: Timeline) -> GraphReplays:
-    """The replays of a file; the slow reference model is ``tests/reference/origins.py``."""
+    """The replays of a file."""
     rows = np.flatnonzero(replayed(timeline))
     launch_ids, index = np.unique(timeline.launch_id[rows], return_inverse=True)
     by_start = np.argsort(timeline.trace.start_ns[launch_ids], kind="stable")
@@ -125,7 +125,7 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
     """Find where the activities of graphs come from.
 
     Where several captures fit a replay, a node gets one only if it is at the same place of the
-    program in all of them. The slow reference model is ``tests/reference/origins.py``.
+    program in all of them.
     """
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)

@@ -354,10 +354,7 @@ class HostStalls(Arrays):
 
 
 def host_stalls(host: Host) -> HostStalls:
-    """The blocking calls, each of its own thread, and the calls that allocations stalled.
-
-    The slow reference models are ``tests/reference/ticks.py`` and ``tests/reference/walks.py``.
-    """
+    """The blocking calls, each of its own thread, and the calls that allocations stalled."""
     calls, stalled = host.blocking_calls, host.stalled_calls
     return HostStalls(
         call_index=np.concatenate((np.arange(len(calls)), stalled.allocation_index)),

@@ -121,10 +121,7 @@ class Latencies(Arrays):
 
 
 def measure_latencies(latency_index: IndexArray, latency_ns: Int64Array) -> Latencies:
-    """The typical latencies of a trace, of starts by their index into `LATENCIES`.
-
-    The slow reference model is ``tests/reference/binding.py``.
-    """
+    """The typical latencies of a trace, of starts by their index into `LATENCIES`."""
     typical_ns = np.array([latency.typical_ns for latency in LATENCIES], dtype=np.int64)
     is_own = np.zeros(len(LATENCIES), dtype=np.bool_)
     for index, of_latency in groups_of(latency_index):

@@ -244,8 +244,7 @@ def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
     """The captures that are in a file from begin to end, and what was captured in each.
 
     Every thread of the process counts, as autograd's; captures that overlap others are left out.
-    Calls with one of `activity_correlation` put something on the GPU and were not captured. The
-    slow reference model is ``tests/reference/origins.py``.
+    Calls with one of `activity_correlation` put something on the GPU and were not captured.
     """
     begin_id, end_id = _pairs(trace)
     process = np.unique([thread.process for thread in trace.threads], return_inverse=True)[1]

@@ -94,7 +94,7 @@ class Phases:
     """The phases of a file's host.
 
     At each moment one thread counts: a thread of autograd's while it works, and the main thread,
-    which waits for it, otherwise. The slow reference model is ``tests/reference/host_work.py``.
+    which waits for it, otherwise.
 
     Attributes:
         main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
