@@ -31,7 +31,7 @@ from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, load_source
 from tracelab.report.schema import Report, Table, UnreadFile, WhatIf
-from tracelab.simulate.predict import Fix, Prediction
+from tracelab.simulate.predict import Prediction
 from tracelab.simulate.program import Program
 
 
@@ -172,8 +172,9 @@ def whatif_of_job(
             option="job",
         )
     fixes = choose_fixes(report.findings, options.fixes, options.edits)
-    edited = (fix for fix in fixes if fix.edits and fix.name != TOGETHER)
-    edits = tuple(dict.fromkeys(map(_make_edit, edited)))
+    edited = (fix.edits for fix in fixes if fix.edits and fix.name != TOGETHER)
+    texts = (of[0] if callable(of[0]) else JOINT.join(map(str, of)) for of in edited)
+    edits = tuple(dict.fromkeys(texts))
     baseline = report.job.baseline
     if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
         why = None if baseline is None else baseline.not_replayed
@@ -188,11 +189,6 @@ def whatif_of_job(
     basis = baseline.printed
     predictions = predictions_of(fixes, known, report.findings, basis.step_ns)
     return replace(report, whatif=WhatIf(basis.name, baseline.error, Table(predictions)))
-
-
-def _make_edit(fix: Fix) -> str | Callable[[Program], Program]:
-    first = fix.edits[0]
-    return first if callable(first) else JOINT.join(map(str, fix.edits))
 
 
 def add_changes(

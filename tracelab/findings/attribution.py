@@ -9,7 +9,6 @@ from dataclasses import replace
 import numpy as np
 
 from tracelab.base.intervals import (
-    Int64Array,
     Intervals,
     intersect,
     join,
@@ -210,10 +209,12 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
 def _finding(
     context: Context, rule: Rule, candidate: Candidate, device: int, bound_ns: int
 ) -> Finding:
-    lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
-    spread_ns = _spread_ns(context, lost_by_step_ns)
-    is_of_steps = bool(candidate.lost) and len(lost_by_step_ns) > 0
-    of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
+    steps = context.typical_steps
+    bounds_ns = np.array([(x.start_ns, x.end_ns) for x in steps], dtype=np.int64).reshape(-1, 2).T
+    lost_ns = measure_within(candidate.lost.get(device, _NOTHING), *bounds_ns)
+    left_ns = np.array([x.length_ns for x in steps]) - lost_ns
+    varies_ns = round(spread_ns(left_ns)) if len(steps) >= MIN_STEPS else None
+    of_all_ns = (varies_ns or 0) * len(steps)
     remedy = candidate.remedy
     fix = _fix(context, rule, candidate)
     return Finding(
@@ -230,8 +231,8 @@ def _finding(
         fix=fix.text,
         fix_short=fix.summary,
         about=rule.about,
-        steps_seen=int((lost_by_step_ns > 0).sum()) if is_of_steps else None,
-        spread_ns=spread_ns,
+        steps_seen=int((lost_ns > 0).sum()) if candidate.lost and steps else None,
+        spread_ns=varies_ns,
         edit=edit_text(_edit_of(candidate), candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
@@ -253,20 +254,7 @@ def _fix(context: Context, rule: Rule, candidate: Candidate) -> Instead:
     return Instead(said_by.fix, short=said_by.fix_short)
 
 
-def _lost_by_step_ns(context: Context, lost: Intervals) -> Int64Array:
-    """int64[steps], ns, how much of some time lies in each steady step of the window."""
-    bounds_ns = [(window.start_ns, window.end_ns) for window in context.typical_steps]
-    return measure_within(lost, *np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
-
-
 def _earliest(time: Intervals, length_ns: int) -> Intervals:
     lengths = time.ends - time.starts
     length_before = np.cumsum(lengths) - lengths
     return union(time.starts, time.starts + np.clip(length_ns - length_before, 0, lengths))
-
-
-def _spread_ns(context: Context, lost_by_step_ns: Int64Array) -> int | None:
-    if len(lost_by_step_ns) < MIN_STEPS:
-        return None
-    lengths_ns = np.array([window.length_ns for window in context.typical_steps])
-    return round(spread_ns(lengths_ns - lost_by_step_ns))

@@ -122,7 +122,8 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     A part whose ends do not contradict a known clock has that clock. One that has nothing in common
     with the aligned ones keeps its recorded clock.
     """
-    reference = _reference(matches, len(parts))
+    matched = np.bincount(matches.part_index, minlength=len(parts))
+    reference = int(np.flatnonzero(2 * matched >= matched.max(initial=0))[0])
     begin_ns = tuple(part.origin_ns - parts[reference].origin_ns for part in parts)
     ends = _find_ends(parts, matches, begin_ns)
     corrections = {reference: _Correction()}
@@ -154,11 +155,6 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     in_order = tuple(corrections[index] for index in range(len(parts)))
     alignment = _alignment(parts, ends, in_order, bases, reference)
     return Clocks(alignment, begin_ns, in_order)
-
-
-def _reference(matches: Matches, part_count: int) -> int:
-    count = np.bincount(matches.part_index, minlength=part_count)
-    return int(np.flatnonzero(2 * count >= count.max(initial=0))[0])
 
 
 # --- what the ends of matched operations say ---

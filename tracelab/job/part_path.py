@@ -73,8 +73,11 @@ def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | N
     end_thread = np.array([*threads, ABSENT], dtype=np.int32)
     end_ns = np.array([window.end_ns for window in (*timeline.windows[1:], timeline.windows[0])])
     first_ns = min(window.start_ns for window in timeline.windows)
+    order = np.lexsort((program.source, program.moment_ns[program.source]))
+    before = np.full(len(program), ABSENT, dtype=np.intp)
+    before[program.target[order]] = program.source[order]  # the last one stays
     # The nodes of the program, then one for each end.
-    before = np.append(_last_sources(program), _before_ends(program, end_ns, end_thread))
+    before = np.append(before, _before_ends(program, end_ns, end_thread))
     reached_ns = np.append(program.moment_ns, end_ns)
     activity = np.flatnonzero(program.row != ABSENT)
     began_ns = reached_ns.copy()
@@ -148,14 +151,6 @@ def _used(
     number = np.full(len(places), ABSENT, dtype=np.int32)
     number[used] = np.arange(len(used))
     return (*(places[index] for index in used.tolist()), None), number[place_index]
-
-
-def _last_sources(program: Program) -> IndexArray:
-    """intp[n], what each node waited for and was reached last, else ABSENT."""
-    order = np.lexsort((program.source, program.moment_ns[program.source]))
-    before = np.full(len(program), ABSENT, dtype=np.intp)
-    before[program.target[order]] = program.source[order]  # the last one stays
-    return before
 
 
 def _before_ends(

@@ -301,7 +301,12 @@ def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
 
 
 def _why_not(graph: Graph, program: Program, error: float) -> str | None:
-    late = _late_share(graph, program)
+    is_activity = program.row != ABSENT
+    late_ns = np.bincount(
+        program.stream_index[is_activity],
+        weights=graph.binding.unexplained_ns[program.row[is_activity]],
+    )
+    late = float(late_ns.max(initial=0) / program.length_ns)
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
     if late > _MAX_UNEXPLAINED_SHARE:
@@ -330,15 +335,6 @@ def _how_to_record(graph: Graph) -> str:
     is_job = (info.world_size or 1) > 1
     command = "torchrun ... -m tracelab run train.py" if is_job else "tracelab run train.py"
     return _RECORD_AGAIN.format(command)
-
-
-def _late_share(graph: Graph, program: Program) -> float:
-    is_activity = program.row != ABSENT
-    row = program.row[is_activity]
-    late_ns = np.bincount(
-        program.stream_index[is_activity], weights=graph.binding.unexplained_ns[row]
-    )
-    return float(late_ns.max(initial=0) / program.length_ns)
 
 
 def _unknown_wait_share(graph: Graph, program: Program) -> float:

@@ -85,8 +85,11 @@ def find_hand_overs(
     if len(threads) < 2:
         return (np.zeros(0, dtype=np.int64),) * 4
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
-    events_of = dict(groups_of(trace.thread_index[events]))
-    marks = [_marks_ns(trace, events[events_of[thread]]) for thread, _ in threads]
+    events_of = {thread: events[own] for thread, own in groups_of(trace.thread_index[events])}
+    marks = [
+        np.sort(np.concatenate((trace.start_ns[own], trace.end_ns[own])))
+        for own in (events_of[thread] for thread, _ in threads)
+    ]
     marks_ns, bounds = np.concatenate(marks), np.cumsum([0, *map(len, marks)])
     number = np.repeat(np.arange(len(threads)), [len(of_thread) for _, of_thread in threads])
     begins = np.diff(number, prepend=ABSENT) != 0
@@ -106,10 +109,6 @@ def find_hand_overs(
     found = source != ABSENT
     call, source, asleep_ns = call[found], source[found], (woke_ns - slept_ns)[found]
     return call, source, calls.begin_ns[call] - calls.end_ns[source], asleep_ns
-
-
-def _marks_ns(trace: Trace, events: IndexArray) -> Int64Array:
-    return np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
 
 
 def _follows_another(calls: Calls, previous_ns: Int64Array) -> BoolArray:

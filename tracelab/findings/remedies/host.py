@@ -328,16 +328,15 @@ def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
 def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:
     """The outermost functions and operators that compute on the CPU and call nothing of CUDA."""
     trace = graph.host.timeline.trace
-    operators = _exclude_callers(graph, named(trace, _makes_values, Category.OPERATOR))
+    makers = named(
+        trace, lambda x: is_tensor_operator(x) and not _KEEPS_VALUES.match(x), Category.OPERATOR
+    )
+    operators = _exclude_callers(graph, makers)
     functions = trace.of_category(Category.PYTHON).astype(np.int64)
     functions = chosen(functions, counts_inside(trace, functions, operators) > 0)
     nesting = Nesting(trace, np.concatenate((operators, _exclude_callers(graph, functions))))
     outermost = chosen(nesting.event_id, nesting.parent_index == ABSENT)
     return chosen(outermost, trace.duration_ns[outermost] >= MIN_COMPUTED_NS)
-
-
-def _makes_values(name: str) -> bool:
-    return is_tensor_operator(name) and _KEEPS_VALUES.match(name) is None
 
 
 def _exclude_callers(graph: Graph, events: Int64Array) -> Int64Array:

@@ -293,7 +293,8 @@ def compiled_regions(trace: Trace) -> Nesting:
 def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
     """int64[k], index into `python_frames` of the function that made each event, wrappers aside."""
     frames = python_frames(graph.host.timeline)
-    return frames.around(frames.innermost(events), frames.have_name(_is_function))
+    is_function = frames.have_name(lambda x: is_source_function(x) and not _PASSES_ON.search(x))
+    return frames.around(frames.innermost(events), is_function)
 
 
 def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
@@ -383,10 +384,6 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
 
 def _select_around(graph: Graph, events: Int64Array, others: Events) -> Int64Array:
     return chosen(events, counts_inside(graph.host.timeline.trace, events, others) > 0)
-
-
-def _is_function(name: str) -> bool:
-    return is_source_function(name) and _PASSES_ON.search(name) is None
 
 
 def _if_enough(

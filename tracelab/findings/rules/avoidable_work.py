@@ -136,10 +136,6 @@ def _candidate(
 _float32_attention = _work_of_remedies("TL401", "float32_attention")
 
 
-def _float32_work(context: Context) -> list[Candidate]:
-    return [*_products_without_tf32(context), *_float32_attention(context)]
-
-
 def _products_without_tf32(context: Context) -> list[Candidate]:
     timeline = context.timeline
     chosen = products_without_tf32(timeline)
@@ -182,7 +178,7 @@ def _long_chains(context: Context) -> list[Candidate]:
 
 _chains = _work_of_remedies("TL408", "elementwise_chains", counts=_named(is_elementwise))
 
-PRODUCTS = load_rule("TL401", _float32_work)
+PRODUCTS = load_rule("TL401", lambda x: [*_products_without_tf32(x), *_float32_attention(x)])
 DOUBLE = load_rule("TL403", _double_precision)
 TABLES = load_rule("TL407", _table_gradients)
 RULES = (
