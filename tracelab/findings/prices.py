@@ -29,6 +29,7 @@ from tracelab.findings.finding import (
     sort_findings,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
+from tracelab.model.cuda_graphs import mostly_replays
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline, Bounds, StepBasis
@@ -313,18 +314,25 @@ def _changed(kind: str, selection: Selection, sites: Sites) -> BoolArray:
 
 
 def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | NoPlace:
-    """Name work of the program's own on the host: launching stays where it is."""
+    """Name work of the program's own on the host: launching stays where it is.
+
+    Where most of a place's work is from one launch to the next, only its pauses can go; a program
+    of replays launches so seldom that all between them can.
+    """
     cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
+    can_go = sites.other_work | mostly_replays(context.timeline)
     first, *others = places_of(finding.where)
     pauses = sites.name_pauses(first)
     host_work = [place for place in (first, *others) if sites.select(place).host_share.any()][:1]
     for place in (*host_work, pauses):
         # Of Python and other libraries, in a step.
         share = sites.select(place).python_share
-        latency_ns = sites.program.latency_ns[: len(share)]
-        work_ns = float((share * latency_ns)[share > 0].sum()) / sites.program.steps
+        work = share * sites.program.latency_ns[: len(share)] / sites.program.steps
+        work_ns = float(work[share > 0].sum())
+        is_launching = 2 * float(work[(share > 0) & can_go[: len(share)]].sum()) < work_ns
         # Where the GPU waited for next to nothing of it, another finding is about that work; and
         # where that is next to nothing of what it waited for, the rest is PyTorch's.
-        if work_ns and _MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / _MIN_COST_SHARE:
+        is_awaited = _MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / _MIN_COST_SHARE
+        if work_ns and is_awaited and not is_launching:
             return place
     return NoPlace.LAUNCHES if host_work else NoPlace.NOT_IN_STEPS

@@ -701,6 +701,37 @@ def tensor_parallel():
     return step
 
 
+# --- generation ---
+
+
+def gpt2():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=3)).to(CUDA, torch.bfloat16).eval()
+    return model, torch.randint(0, 50_257, (16, 256), device=CUDA)
+
+
+def hf_generate_eager():
+    model, prompts = gpt2()
+
+    def step():
+        model.generate(prompts, max_new_tokens=4, min_new_tokens=4, pad_token_id=0)
+
+    return step
+
+
+def no_key_value_cache():
+    model, tokens = gpt2()
+
+    @torch.inference_mode()
+    def step():
+        nonlocal tokens
+        logits = model(tokens, use_cache=False).logits[:, -1]
+        tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
+
+    return step
+
+
 RANKS = (
     object_collectives, collectives_in_a_row, sync_batch_norm, fsdp_small_groups, moe_split_sizes,
     tensor_parallel,
@@ -715,8 +746,7 @@ PROGRAMS = {
         scaler_get_scale, scheduler_reads_loss, checkpoint_recompute, expert_loop,
         workers_started_again, unpickling_in_training_thread, pin_thread_allocates, allocator_churn,
         thread_wait, first_compilation, first_cudnn_benchmark, first_communicator, hf_trainer,
-        torchmetrics_metrics,
-        detection_choices,
+        torchmetrics_metrics, detection_choices, no_key_value_cache, hf_generate_eager,
     )
 }  # fmt: skip
 OF_RANKS = {f.__name__: f for f in RANKS}

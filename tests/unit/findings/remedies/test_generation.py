@@ -1,4 +1,4 @@
-"""The remedy of passes over a whole sequence for each token: steps of one pass of 24 kernels."""
+"""Remedies of models that generate token by token."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from tests.build.remedy_programs import LENGTH, recognized
 from tests.build.rows import operator, python
 
 FOUND = "no-key-value-cache"
+# A step is a pass of so many kernels.
 KERNELS, BATCH = 24, 4
 
 
@@ -71,3 +72,26 @@ def test_what_is_no_grid_says_nothing(grid):
         return {event: {"grid": grid} for event in event_ids}
 
     assert recognized(run_pass, arguments=arguments) == {}
+
+
+@pytest.mark.parametrize(
+    ("around", "launches", "found"),
+    [
+        ((), 40, {"hf-generate-eager": 5}),
+        ((), 39, {}),
+        # With a cache of a fixed size, and before the first token.
+        (["torch/_dynamo/eval_frame.py(956): compile_wrapper"], 40, {}),
+        (["transformers/generation/utils.py(4065): _prefill"], 40, {}),
+    ],
+)
+def test_transformers_compiles_the_pass_of_a_token(around, launches, found):
+    def run(program):
+        functions = ["chat.py(8): answer", "transformers/generation/utils.py(2917): _sample"]
+        for i, name in enumerate([*functions, *around, "nn.Module: GPT_0"]):
+            program.add(python, name, 100 + i, 9_000 - i)
+        program.add(python, "gpt.py(9): forward", 110, 8_900)
+        program.add(python, "nn.Module: Block_0", 120, 8_800)
+        for i in range(launches):
+            program.launch(200 + 100 * i, 205 + 100 * i)
+
+    assert recognized(run) == found
