@@ -14,8 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from tracelab.base.arrays import Arrays
 
 BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
 IntArray = NDArray[np.integer[Any]]
+Int8Array = NDArray[np.int8]
+Int32Array = NDArray[np.int32]
 Int64Array = NDArray[np.int64]
 
 

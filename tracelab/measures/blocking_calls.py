@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, concatenated, rows_at
 from tracelab.base.intervals import (
     IndexArray,
+    Int32Array,
     Int64Array,
     Intervals,
     measure_within,
@@ -52,7 +52,7 @@ class AttributedIdle(Arrays):
     """
 
     call_index: IndexArray
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -204,7 +204,7 @@ class BlockingCallCosts(Arrays):
     """
 
     calls: BlockingCalls
-    step_index: NDArray[np.int32]
+    step_index: Int32Array
     blocked_ns: Int64Array
     caused_idle_ns: Int64Array
     idle_after_ns: Int64Array
@@ -233,7 +233,7 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
     )
 
 
-def _step_index(timeline: Timeline, calls: BlockingCalls) -> NDArray[np.int32]:
+def _step_index(timeline: Timeline, calls: BlockingCalls) -> Int32Array:
     step_index = np.full(len(calls), ABSENT, dtype=np.int32)
     for index, step in enumerate(timeline.steps):
         start_ns = timeline.trace.start_ns[step.event_id]

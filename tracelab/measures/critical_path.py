@@ -18,10 +18,9 @@ from functools import lru_cache
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import IndexArray, Int64Array
+from tracelab.base.intervals import IndexArray, Int8Array, Int32Array, Int64Array
 from tracelab.measures.blocking_calls import rows_awaited_by_calls
 from tracelab.measures.measure import Measure, keyed_by, summed
 from tracelab.model.binding import Constraint
@@ -96,10 +95,10 @@ class PathLinks(Arrays):
     """
 
     timeline: Timeline
-    launch_thread_index: NDArray[np.int32]
+    launch_thread_index: Int32Array
     upstream_row: tuple[int, ...]
     upstream_end_ns: tuple[int, ...]
-    kind_between: NDArray[np.int8]
+    kind_between: Int8Array
     row_by_end: IndexArray
     stalls: PathStalls
 
@@ -225,7 +224,7 @@ class CriticalPath(Arrays):
 
     start_ns: Int64Array
     end_ns: Int64Array
-    kind: NDArray[np.int8]
+    kind: Int8Array
     event_id: Int64Array
 
     def by_kind(self) -> dict[str, int]:

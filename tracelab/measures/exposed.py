@@ -13,6 +13,7 @@ from tracelab.base.arrays import Arrays, concatenated
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
     Int64Array,
     Intervals,
     join,
@@ -64,7 +65,7 @@ class Exposed(Arrays):
     row: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
-    blocker: NDArray[np.int8]
+    blocker: Int8Array
     blocked_row: IndexArray
     blocking_call_id: Int64Array
     bound_ns: Int64Array

@@ -10,10 +10,9 @@ from enum import IntEnum
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import IndexArray, Int64Array
+from tracelab.base.intervals import IndexArray, Int8Array, Int32Array, Int64Array
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.binding import Constraint
@@ -50,9 +49,9 @@ class GraphIdle(Arrays):
     """
 
     piece: IndexArray
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     row: Int64Array
-    wait: NDArray[np.int8]
+    wait: Int8Array
     awaited_id: Int64Array
     ready_ns: Int64Array
 

@@ -19,6 +19,8 @@ from tracelab.base.arrays import Arrays, concatenated, read_only, rows_at
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
+    Int32Array,
     Int64Array,
     Intervals,
     intersect,
@@ -79,14 +81,14 @@ class Bubbles(Arrays, dict=True):
         reason: int8[p], a `Reason`, NONE unless the cause is UNKNOWN.
     """
 
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     next_id: Int64Array
     first: IndexArray
     end: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
-    cause: NDArray[np.int8]
-    reason: NDArray[np.int8]
+    cause: Int8Array
+    reason: Int8Array
 
     def by_cause(
         self, device: int, windows: Sequence[Window], part: Intervals | None = None
@@ -217,14 +219,14 @@ class Bubbles(Arrays, dict=True):
     def _idle_by_reason(self) -> dict[int, DeviceIdle]:
         return self._idle_by(self.reason)
 
-    def _idle_by(self, column: NDArray[np.int8]) -> dict[int, DeviceIdle]:
+    def _idle_by(self, column: Int8Array) -> dict[int, DeviceIdle]:
         return {x: self.idle(self.select(column == x)) for x in np.unique(column).tolist()}
 
 
 class DeviceIdle(Arrays):
     """Some of the idle time of the devices, in disjoint stretches ([s]); by device and start."""
 
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -338,7 +340,7 @@ def _joined(parts: Sequence[Bubbles]) -> Bubbles:
 class _Stretches(Arrays):
     """Stretches of idle time, those of a device disjoint, each with the row that ends its gap."""
 
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
     next_row: IndexArray
@@ -403,7 +405,7 @@ def _explain(graph: Graph, idle: Gaps) -> Iterator[Bubbles]:
 
 
 def _explain_late_launches(
-    graph: Graph, idle: _Stretches, thread_index: NDArray[np.int32]
+    graph: Graph, idle: _Stretches, thread_index: Int32Array
 ) -> Iterator[Bubbles]:
     """Explain idle time before late launches of some threads (int32[k]) by the host's activity."""
     # The time of each thread is cut once, however many devices waited.
@@ -445,9 +447,7 @@ def _explain_late_launches(
     )
 
 
-def _cut(
-    host: Host, thread: int, idle: Intervals
-) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+def _cut(host: Host, thread: int, idle: Intervals) -> tuple[Int64Array, Int64Array, Int8Array]:
     """Start, end and cause of pieces of idle time before launches of a thread, ascending."""
     # While nothing is recorded of the thread that launched next, or it was in a lock, it waited for
     # another: so does autograd's first launch for the main thread's blocking call. Last comes what
@@ -471,7 +471,7 @@ def _cut(
     return start_ns[order], end_ns[order], causes[order]
 
 
-def _reason_of(cause: NDArray[np.int8]) -> NDArray[np.int8]:
+def _reason_of(cause: Int8Array) -> Int8Array:
     is_unknown = cause == Cause.UNKNOWN
     return np.where(is_unknown, Reason.HOST_NOT_RECORDED, Reason.NONE).astype(np.int8)
 

@@ -12,12 +12,12 @@ from enum import IntEnum
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
     Int64Array,
     Intervals,
     measure_within,
@@ -53,7 +53,7 @@ class Side(IntEnum):
 _SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
-def side_of_independent_work(timeline: Timeline, rows: IndexArray) -> NDArray[np.int8]:
+def side_of_independent_work(timeline: Timeline, rows: IndexArray) -> Int8Array:
     """The `Side` of the work that rows of copies or collectives could have overlapped: int8[k]."""
     trace, event_id = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)

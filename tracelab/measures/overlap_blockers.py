@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import Arrays, concatenated, read_only
 from tracelab.base.intervals import (
     IndexArray,
+    Int8Array,
     Int64Array,
     Intervals,
     intersect,
@@ -107,7 +108,7 @@ class OverlapBlockers:
 
     def between(
         self, row: IndexArray, other_row: IndexArray, since_ns: Int64Array
-    ) -> tuple[NDArray[np.int8], Int64Array]:
+    ) -> tuple[Int8Array, Int64Array]:
         """Say what kept rows from overlapping others that ran since then: `OverlapBlocker`, [k].
 
         Beside it the event ids of the blocking calls behind HOST_SYNC, else ABSENT. Walks back
@@ -153,9 +154,7 @@ class OverlapBlockers:
             open_index = open_index[is_bound & ~is_reached]
         return read_only(blocker), read_only(blocking_call_id)
 
-    def _late_launch(
-        self, row: Int64Array, since_ns: Int64Array
-    ) -> tuple[NDArray[np.int8], Int64Array]:
+    def _late_launch(self, row: Int64Array, since_ns: Int64Array) -> tuple[Int8Array, Int64Array]:
         """The host launched rows late: because of a blocking call, or because it was slow."""
         until_ns = self.launched_ns[row]
         index, stall_index = self._stalls_before_launch(row, since_ns)
@@ -226,7 +225,7 @@ class SerializedStreams(Arrays):
     other_row: IndexArray
     start_ns: Int64Array
     end_ns: Int64Array
-    blocker: NDArray[np.int8]
+    blocker: Int8Array
     blocking_call_id: Int64Array
     bound_ns: Int64Array
 

@@ -11,10 +11,9 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import BoolArray, Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, FloatArray, Int32Array, Int64Array, measure_within
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -90,9 +89,7 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
     return StartUp(not_ahead & is_chosen, slow & is_chosen, by_host)
 
 
-def _is_stalled(
-    timeline: Timeline, launch_id: Int64Array, step_index: NDArray[np.int32]
-) -> BoolArray:
+def _is_stalled(timeline: Timeline, launch_id: Int64Array, step_index: Int32Array) -> BoolArray:
     # It took from the end of the launch before. Usual is the median of the launches at the same
     # position in all steps that launch as often.
     took_ns = np.diff(timeline.trace.end_ns[launch_id].astype(np.float64), prepend=np.nan)
@@ -107,7 +104,7 @@ def _is_stalled(
     return ~np.isin(timeline.launch_id, launch_id[is_usual])
 
 
-def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
+def _launches(timeline: Timeline) -> tuple[Int64Array, Int32Array]:
     """The calls of all threads that launched in steps, and the index of the step of each."""
     rows = np.flatnonzero(timeline.step_index != ABSENT)
     launch_id, first = np.unique(timeline.launch_id[rows], return_index=True)
@@ -250,5 +247,5 @@ class HostClock(Arrays):
         return self._measure_until(ends_ns) - self._measure_until(starts_ns)
 
     def _measure_until(self, moments_ns: Int64Array) -> Int64Array:
-        read: NDArray[np.float64] = np.interp(moments_ns, self.recorded_ns, self.unprofiled_ns)
+        read: FloatArray = np.interp(moments_ns, self.recorded_ns, self.unprofiled_ns)
         return np.rint(read).astype(np.int64)

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, concatenated, rows_at
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
     Int64Array,
     IntArray,
     Intervals,
@@ -147,7 +147,7 @@ class Labels(Arrays):
     """
 
     operator: Int64Array
-    phase: NDArray[np.int8]
+    phase: Int8Array
     line: Int64Array
     module: Int64Array
 
@@ -186,12 +186,12 @@ class WhatRan(Arrays):
     modules: tuple[ModuleName, ...]
     length_ns: Int64Array
     kernel: Int64Array
-    kind: NDArray[np.int8]
+    kind: Int8Array
     products: Products
     occupancy_percent: Int64Array
     launched_in: Labels
     came_from: Labels
-    basis: Mapping[str, NDArray[np.int8]]
+    basis: Mapping[str, Int8Array]
     is_first: BoolArray
     host: Labels
     host_ns: Int64Array
@@ -258,7 +258,7 @@ def what_ran(
 
 def _origin_labels(
     timeline: Timeline, host: _Host, origins: Origins, rows: IndexArray, launched_in: Labels
-) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
+) -> tuple[Labels, Mapping[str, Int8Array]]:
     annotation, by_call = origins.annotation_index[rows], origins.basis[rows]
     has_annotation = annotation != ABSENT
     labels = launched_in

@@ -6,12 +6,13 @@ import re
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
+    Int32Array,
     Int64Array,
     Intervals,
     clip,
@@ -53,10 +54,10 @@ class Activities(Arrays, dict=True):
 
     trace: Trace
     event_id: Int64Array
-    kind: NDArray[np.int8]
+    kind: Int8Array
     streams: tuple[Stream, ...]
     launch_id: Int64Array
-    step_index: NDArray[np.int32]
+    step_index: Int32Array
     steps: tuple[Step, ...]
     overlaps_previous: BoolArray
     overlapping_count: int
@@ -74,9 +75,9 @@ class Activities(Arrays, dict=True):
         return read_only(self.trace.end_ns[self.event_id])
 
     @cached_property
-    def device_number(self) -> NDArray[np.int32]:
+    def device_number(self) -> Int32Array:
         """int32[m]."""
-        device: NDArray[np.int32] = self.trace.device_number[self.event_id]
+        device: Int32Array = self.trace.device_number[self.event_id]
         return read_only(device)
 
     @cached_property

@@ -16,15 +16,13 @@ import orjson
 from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, FloatArray, IndexArray, Int64Array
 from tracelab.base.names import name_test
 from tracelab.model.kernel_kinds import Kind, work_of
 from tracelab.model.lookup import match_names
 from tracelab.model.operator_flops import Product, product_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-
-FloatArray = NDArray[np.float64]
 
 # A kernel multiplies float32 matrices, or convolves, by multiply-adds of the CUDA cores. Not in it
 # are cuDNN's engines for few channels (`dgrad_engine`, `wgrad_alg0_engine`,
@@ -114,7 +112,7 @@ def softmax_bits(name: str) -> int | None:
     return None if found is None else int(found[1] or _MIN_LONG_BITS)
 
 
-def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
+def tf32_speedup(timeline: Timeline) -> FloatArray:
     """[m], how many times as fast TF32 is on the GPU of each activity; 1 where unknown."""
     speedup = np.ones(len(timeline.event_id))
     for device, name in timeline.trace.info.device_names.items():

@@ -15,10 +15,9 @@ from enum import IntEnum
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array, measure_within
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import (
@@ -119,13 +118,13 @@ class Constraints(Arrays):
         reason: a `Reason`, NONE unless the constraint is UNKNOWN.
     """
 
-    constraint: NDArray[np.int8]
+    constraint: Int8Array
     source_row: Int64Array
     is_inferred: BoolArray
     ready_ns: Int64Array
     delay_ns: Int64Array
     unexplained_ns: Int64Array
-    reason: NDArray[np.int8]
+    reason: Int8Array
 
 
 class Binding(Constraints):

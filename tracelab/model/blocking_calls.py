@@ -8,12 +8,13 @@ from enum import IntEnum
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
+    Int32Array,
     Int64Array,
     Intervals,
     contains,
@@ -66,8 +67,8 @@ class BlockingCalls(Arrays):
     """The host calls that blocked ([k]), by start; but the profiler's own and watchdogs'."""
 
     event_id: Int64Array
-    kind: NDArray[np.int8]
-    thread_index: NDArray[np.int32]
+    kind: Int8Array
+    thread_index: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -118,7 +119,7 @@ def _pageable_copies(timeline: Timeline) -> Int64Array:
     return copies[match_names(trace, copies, is_asynchronous_copy)]
 
 
-def _final_sync(timeline: Timeline, calls: IndexArray, kind: NDArray[np.int8]) -> int:
+def _final_sync(timeline: Timeline, calls: IndexArray, kind: Int8Array) -> int:
     """The device synchronize with which the profiler ends, after the last launch and step."""
     device_syncs = calls[kind == Blocking.DEVICE]
     if len(device_syncs) == 0:
@@ -149,7 +150,7 @@ class StalledCalls(Arrays):
 
     event_id: Int64Array
     allocation_index: IndexArray
-    thread_index: NDArray[np.int32]
+    thread_index: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
 
@@ -229,7 +230,7 @@ def is_inside(trace: Trace, events: IndexArray, calls: Mapping[int, Intervals]) 
     return inside
 
 
-def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Intervals]:
+def _between_steps(trace: Trace, has_stacks: Int32Array) -> dict[int, Intervals]:
     # Per thread without Python's stacks: the time between two steps, where nothing else begins.
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.ANNOTATION)
     events = events[~np.isin(trace.thread_index[events], has_stacks)]

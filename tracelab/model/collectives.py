@@ -13,10 +13,16 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    IntArray,
+)
 from tracelab.base.names import qualified_name
 from tracelab.model.kernel_kinds import Kind, is_graph_launch
 from tracelab.model.lookup import Nesting, groups_of, map_names, match_names
@@ -107,8 +113,8 @@ class Collectives(Arrays):
     """
 
     row: IndexArray
-    operation: NDArray[np.int8]
-    group_index: NDArray[np.int32]
+    operation: Int8Array
+    group_index: Int32Array
     sequence: Int64Array
     peer_rank: Int64Array
     in_bytes: Int64Array
@@ -196,7 +202,7 @@ def _coalesced(
     operators: _Operators,
     launch_id: Int64Array,
     around_index: Int64Array,
-    by_kernel: NDArray[np.int8],
+    by_kernel: Int8Array,
     trace: Trace,
 ) -> tuple[IndexArray, Int64Array]:
     # An operator that launches nothing itself belongs to the next launch of communication on its
@@ -237,7 +243,7 @@ def _can_do() -> BoolArray:
 
 def _operations_of_kernels(
     timeline: Timeline, rows: IndexArray, launch_id: Int64Array
-) -> NDArray[np.int8]:
+) -> Int8Array:
     trace = timeline.trace
     operation = np.full(len(rows), Operation.UNKNOWN, dtype=np.int8)
     launched = np.flatnonzero(launch_id != ABSENT)
@@ -248,7 +254,7 @@ def _operations_of_kernels(
     return operation
 
 
-def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int8]:
+def _operations_of_regions(trace: Trace, event_id: Int64Array) -> Int8Array:
     operation = np.full(len(event_id), Operation.UNKNOWN, dtype=np.int8)
     if not len(event_id):
         return operation
@@ -261,7 +267,7 @@ def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int
     return operation
 
 
-def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
+def _operations_of_names(names: Iterable[str]) -> Int8Array:
     return np.array([*map(operation_of, names), Operation.UNKNOWN], dtype=np.int8)
 
 
@@ -279,7 +285,7 @@ def _operation_of_kernel(name: str) -> Operation:
     return operation if is_of_library else Operation.UNKNOWN
 
 
-def _groups(trace: Trace, message_row: IntArray) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
+def _groups(trace: Trace, message_row: IntArray) -> tuple[tuple[Group, ...], Int32Array]:
     texts = (*trace.messages.groups, GroupText("", "", ABSENT, ABSENT, ABSENT))
     text_index = trace.messages.group_index[message_row]
     text_index[text_index == ABSENT] = len(texts) - 1

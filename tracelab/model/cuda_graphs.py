@@ -9,10 +9,9 @@ from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import is_copy_kernel, is_graph_launch, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.lost_work import Captures, find_captures
@@ -102,16 +101,16 @@ class Origins(Arrays):
     """
 
     event_id: Int64Array
-    annotation_index: NDArray[np.int32]
+    annotation_index: Int32Array
     annotations: tuple[str, ...]
 
     @property
-    def basis(self) -> NDArray[np.int8]:
+    def basis(self) -> Int8Array:
         """`Basis.CAPTURE` where a call is known, else ABSENT: int8[m]."""
         return np.where(self.event_id == ABSENT, ABSENT, Basis.CAPTURE).astype(np.int8)
 
     @property
-    def surest_basis(self) -> NDArray[np.int8]:
+    def surest_basis(self) -> Int8Array:
         """The surest `Basis` of each row, else ABSENT: int8[m]."""
         has_annotation = self.annotation_index != ABSENT
         return np.where(has_annotation, Basis.ANNOTATION, self.basis).astype(np.int8)
@@ -177,7 +176,7 @@ def _place_numbers(timeline: Timeline, lines: SourceLines, event_id: Int64Array)
     return np.array([numbers.setdefault(x, len(numbers)) for x in places], dtype=np.int64)
 
 
-def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
+def _asked_for(timeline: Timeline) -> Int8Array:
     """The `Category` of what the program requested: the driver has kernels that copy."""
     trace, event_id = timeline.trace, timeline.event_id
     category = trace.category[event_id].copy()

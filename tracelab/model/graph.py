@@ -11,10 +11,9 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
 from tracelab.model.binding import Awaited, Binding, Constraint, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.host import Host
@@ -66,7 +65,7 @@ class Graph(Arrays):
     host: Host
     source_id: Int64Array
     target_id: Int64Array
-    kind: NDArray[np.int8]
+    kind: Int8Array
     binding: Binding
     links: EventLinks
     against_time: int
@@ -107,7 +106,7 @@ def build_graph(host: Host) -> Graph:
     )
 
 
-def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array, Int8Array]:
     source_id, target_id = (np.concatenate(ids) for ids in zip(*edges_of.values(), strict=True))
     counts = [len(sources) for sources, _ in edges_of.values()]
     return source_id, target_id, np.repeat(list(edges_of), counts).astype(np.int8)
@@ -152,7 +151,7 @@ def _awaited(timeline: Timeline, waits: StreamWaits, forward: BoolArray) -> Awai
 
 
 def _run_forward(
-    host: Host, source_id: Int64Array, target_id: Int64Array, kind: NDArray[np.int8]
+    host: Host, source_id: Int64Array, target_id: Int64Array, kind: Int8Array
 ) -> BoolArray:
     """bool[e], which edges respect time."""
     # Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a

@@ -10,12 +10,13 @@ from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record, read_only
 from tracelab.base.intervals import (
     BoolArray,
     IndexArray,
+    Int8Array,
+    Int32Array,
     Int64Array,
     IntArray,
     Intervals,
@@ -213,7 +214,7 @@ class Doing(IntEnum):
     OTHER = 1
 
 
-def work_at(timeline: Timeline, thread_index: IntArray, moments_ns: Int64Array) -> NDArray[np.int8]:
+def work_at(timeline: Timeline, thread_index: IntArray, moments_ns: Int64Array) -> Int8Array:
     """int8[k], of `Doing`: whether threads were launching at moments.
 
     A thread launches in an operator that launches something and in PyTorch's own functions, though
@@ -348,7 +349,7 @@ class HostStalls(Arrays):
     """
 
     call_index: IndexArray
-    thread_index: NDArray[np.int32]
+    thread_index: Int32Array
     start_ns: Int64Array
     end_ns: Int64Array
 

@@ -8,10 +8,9 @@ from enum import IntEnum
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import IndexArray
+from tracelab.base.intervals import IndexArray, Int8Array
 from tracelab.base.names import name_test
 from tracelab.model.trace import Category, Trace
 
@@ -121,7 +120,7 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
     return is_comm
 
 
-def classify(trace: Trace, events: IndexArray, is_comm: CommTest) -> NDArray[np.int8]:
+def classify(trace: Trace, events: IndexArray, is_comm: CommTest) -> Int8Array:
     """The `Kind` of each of these GPU activities: int8[n]."""
     category = trace.category[events]
     kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)

@@ -9,10 +9,9 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 
@@ -94,17 +93,17 @@ NODE = len(LATENCIES) - 1
 AWAITED = NODE - 1
 
 
-def previous_index(previous: NDArray[np.int8], kind: NDArray[np.int8]) -> IndexArray:
+def previous_index(previous: Int8Array, kind: Int8Array) -> IndexArray:
     """Index into `LATENCIES` of starts after another activity of the stream, by both kinds."""
     return len(Kind) * previous.astype(np.intp) + kind
 
 
-def launch_index(kind: NDArray[np.int8]) -> IndexArray:
+def launch_index(kind: Int8Array) -> IndexArray:
     """Index into `LATENCIES` of starts after the launch, by kind."""
     return len(Kind) ** 2 + kind.astype(np.intp)
 
 
-def event_index(kind: NDArray[np.int8]) -> IndexArray:
+def event_index(kind: Int8Array) -> IndexArray:
     """Index into `LATENCIES` of starts after what a stream waited for, by kind."""
     return launch_index(kind) + len(Kind)
 

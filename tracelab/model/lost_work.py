@@ -9,10 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
 from tracelab.model.activities import Activities
 from tracelab.model.kernel_kinds import (
     begins_capture,
@@ -52,7 +51,7 @@ class LostWork(Arrays):
     """
 
     call_id: Int64Array
-    kind: NDArray[np.int8]
+    kind: Int8Array
     is_lost: BoolArray
 
     def counts(self) -> dict[str, int]:
@@ -233,7 +232,7 @@ class Captures(Arrays):
     begin_id: Int64Array
     end_id: Int64Array
     launch_id: Int64Array
-    category: NDArray[np.int8]
+    category: Int8Array
     first: IndexArray
 
     def __len__(self) -> int:
@@ -284,9 +283,7 @@ def _pairs(trace: Trace) -> tuple[Int64Array, Int64Array]:
     return begin_id[~overlaps], end_id[~overlaps]
 
 
-def _launches(
-    trace: Trace, activity_correlation: Int64Array
-) -> tuple[IndexArray, NDArray[np.int8]]:
+def _launches(trace: Trace, activity_correlation: Int64Array) -> tuple[IndexArray, Int8Array]:
     """The calls that requested an activity and have none in the file, by start, and which kind."""
     calls = calls_of_name(trace, lambda name: any(is_one(name) for _, is_one in _CAPTURED))
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]

@@ -13,9 +13,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, IntArray, Intervals, contains, join, subtract, union
+from tracelab.base.intervals import (
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    IntArray,
+    Intervals,
+    contains,
+    join,
+    subtract,
+    union,
+)
 from tracelab.base.names import name_test
 from tracelab.model.frames import MODULE_PREFIX, is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host
@@ -121,7 +130,7 @@ class Phases:
         self.is_forward_inferred = not is_forward and bool((marks[1] == Phase.BACKWARD).any())
         self._mark_ns, self._mark_phase = marks
 
-    def phases_of(self, events: Int64Array) -> NDArray[np.int8]:
+    def phases_of(self, events: Int64Array) -> Int8Array:
         """[k], the `Phase` in which each host event was made, by its thread or that waiting."""
         thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
         region = self._regions.innermost(events)
@@ -131,7 +140,7 @@ class Phases:
         thread[open_] = np.where(waiting == ABSENT, thread[open_], waiting)
         return self._completed(region, thread, start_ns)
 
-    def phases_at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
+    def phases_at(self, thread: int, moments_ns: Int64Array) -> Int8Array:
         """[k], the `Phase` that a thread was in at each moment, ascending."""
         # It is the same until the next boundary: there are fewer of them than moments.
         since_ns = np.sort(np.concatenate((moments_ns[:1], self.boundaries_ns(thread))))
@@ -151,7 +160,7 @@ class Phases:
             boundaries_ns += [self._waiting.starts, self._waiting.ends]
         return np.concatenate(boundaries_ns)
 
-    def spans_of(self, thread: int) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+    def spans_of(self, thread: int) -> tuple[Int64Array, Int64Array, Int8Array]:
         """Work of a thread, one after the other, in any phase: starts and ends, and the `Phase`."""
         at_work = self._autograd.get(thread)
         moments_ns = [self.boundaries_ns(thread)]
@@ -175,9 +184,7 @@ class Phases:
             within = rest
         return [*parts, (self.main_thread, within)]
 
-    def _completed(
-        self, region: Int64Array, thread: IntArray, moments_ns: Int64Array
-    ) -> NDArray[np.int8]:
+    def _completed(self, region: Int64Array, thread: IntArray, moments_ns: Int64Array) -> Int8Array:
         """The phase of each region, and of what is in none (ABSENT) by its thread."""
         phase = np.full(len(region), Phase.OTHER, dtype=np.int8)
         if self.is_forward_inferred:
@@ -190,7 +197,7 @@ class Phases:
         phase[in_region] = self._phase[region[in_region]]
         return phase
 
-    def _corrected(self, phase: NDArray[np.int8]) -> NDArray[np.int8]:
+    def _corrected(self, phase: Int8Array) -> Int8Array:
         forward = np.flatnonzero(phase == Phase.FORWARD)
         recomputes = self._regions.around(forward, phase == Phase.BACKWARD) != ABSENT
         recomputes |= np.isin(self._regions.thread_index[forward], self.autograd_threads)
@@ -217,7 +224,7 @@ class Phases:
             )
         return at_work
 
-    def _marks(self) -> tuple[Int64Array, NDArray[np.int8]]:
+    def _marks(self) -> tuple[Int64Array, Int8Array]:
         own = self._regions.entries_of(self.main_thread) if self.main_thread != ABSENT else slice(0)
         work_ns = [at_work.starts for at_work in self._autograd.values()]
         mark_ns = np.concatenate((self._regions.start_ns[own], *work_ns))
@@ -227,7 +234,7 @@ class Phases:
         return mark_ns[order], mark_phase[order]
 
 
-def _named_phases(host: Host) -> NDArray[np.int8]:
+def _named_phases(host: Host) -> Int8Array:
     trace = host.timeline.trace
     phase = np.full(len(trace), ABSENT, dtype=np.int8)
     for category, phase_of in _PHASE_OF.items():
@@ -237,7 +244,7 @@ def _named_phases(host: Host) -> NDArray[np.int8]:
     return phase
 
 
-def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
+def _autograd_threads(trace: Trace, operators: Nesting) -> Int32Array:
     # Those of that name, and those that run little but its engine. A backward pass through
     # operators of the CPU runs on the thread that called it.
     outermost = np.flatnonzero(operators.parent_index == ABSENT)
@@ -250,7 +257,7 @@ def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
     return np.flatnonzero(most | np.array(is_named, dtype=np.bool_)).astype(np.int32)
 
 
-def _main_thread(host: Host, autograd_threads: NDArray[np.int32]) -> int:
+def _main_thread(host: Host, autograd_threads: Int32Array) -> int:
     """The thread that runs the steps; else the non-autograd thread with most launches."""
     timeline = host.timeline
     trace = timeline.trace

@@ -9,11 +9,10 @@ from itertools import count
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import IndexArray, Int64Array, Intervals, union
+from tracelab.base.intervals import IndexArray, Int32Array, Int64Array, Intervals, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -73,7 +72,7 @@ class UnusedSteps(Record):
 
 def find_steps(
     trace: Trace, pattern: str | None, launch_id: Int64Array, activity_end_ns: Int64Array
-) -> tuple[tuple[Step, ...], NDArray[np.int32], tuple[UnusedSteps, ...]]:
+) -> tuple[tuple[Step, ...], Int32Array, tuple[UnusedSteps, ...]]:
     """The steps, which of them launched each activity, and the annotations that are not steps.
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last

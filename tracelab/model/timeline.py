@@ -8,10 +8,9 @@ from functools import cached_property, partial
 from itertools import groupby, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within
+from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array, measure_within
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream
 from tracelab.model.kernel_kinds import (
@@ -101,7 +100,7 @@ def order_activities(
     )
 
 
-def _streams(device_number: NDArray[np.int32], stream_number: Int64Array) -> tuple[Stream, ...]:
+def _streams(device_number: Int32Array, stream_number: Int64Array) -> tuple[Stream, ...]:
     changes = (np.diff(device_number) != 0) | (np.diff(stream_number) != 0)
     bounds = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(device_number)]))
     return tuple(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tracelab.base import arrays
 from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
 
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 
@@ -89,8 +89,8 @@ class Messages(Arrays):
         in_bytes, out_bytes: what this rank gives and gets.
     """
 
-    name_index: NDArray[np.int32]
-    group_index: NDArray[np.int32]
+    name_index: Int32Array
+    group_index: Int32Array
     sequence: Int64Array
     peer_rank: Int64Array
     in_bytes: Int64Array
@@ -108,7 +108,7 @@ class GraphNodes(Arrays):
     These are the regions in which nodes were captured. The last row, of other events, is ABSENT.
     """
 
-    annotation_index: NDArray[np.int32]
+    annotation_index: Int32Array
     annotations: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -123,8 +123,8 @@ class MemoryReadings(Arrays):
     """
 
     time_ns: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    thread_index: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    device_number: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    thread_index: Int32Array = field(default_factory=lambda: np.zeros(0, np.int32))
+    device_number: Int32Array = field(default_factory=lambda: np.zeros(0, np.int32))
     allocated_bytes: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     reserved_bytes: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -143,7 +143,7 @@ class OperatorInputs(Arrays):
             value: ``[[[2, 3], [3, 4]], ["float", "float"], ["", ""]]``.
     """
 
-    text_index: NDArray[np.int32] = field(default_factory=lambda: np.array([ABSENT], np.int32))
+    text_index: Int32Array = field(default_factory=lambda: np.array([ABSENT], np.int32))
     texts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -196,7 +196,7 @@ class SparseColumn(Arrays):
         values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
     """
 
-    value_index: NDArray[np.int32]
+    value_index: Int32Array
     values: NDArray[np.signedinteger[Any]]
 
     def __len__(self) -> int:
@@ -252,9 +252,9 @@ class Trace(Arrays, dict=True):
     origin_ns: int
     start_ns: Int64Array
     duration_ns: Int64Array
-    category: NDArray[np.int8]
-    name_index: NDArray[np.int32]
-    thread_index: NDArray[np.int32]
+    category: Int8Array
+    name_index: Int32Array
+    thread_index: Int32Array
     device_number: SparseColumn
     stream_number: SparseColumn
     correlation: SparseColumn
@@ -266,7 +266,7 @@ class Trace(Arrays, dict=True):
     graph_node_row: SparseColumn
     operator_input_row: SparseColumn
     occupancy_percent: SparseColumn
-    file_index: NDArray[np.int32]
+    file_index: Int32Array
     messages: Messages
     graph_nodes: GraphNodes
     strings: tuple[str, ...]

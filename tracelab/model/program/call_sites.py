@@ -10,10 +10,16 @@ from functools import cache, cached_property, partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals
+from tracelab.base.intervals import (
+    BoolArray,
+    IndexArray,
+    Int32Array,
+    Int64Array,
+    IntArray,
+    Intervals,
+)
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     Frame,
@@ -145,7 +151,7 @@ class ProgramCalls(Arrays):
     event_id: Int64Array
     site_id: Int64Array
     backward: Mapping[int, Intervals]
-    autograd_threads: NDArray[np.int32]
+    autograd_threads: Int32Array
 
 
 class _Locator:
@@ -488,7 +494,7 @@ class _Locator:
         return {name: frozenset(of_caller) for name, of_caller in calls.items()}
 
     @cached_property
-    def _unrecorded_threads(self) -> NDArray[np.int64]:
+    def _unrecorded_threads(self) -> Int64Array:
         # Those without functions and regions, besides autograd's and those that check for ends.
         known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
         watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
@@ -497,7 +503,7 @@ class _Locator:
         )
 
     @cached_property
-    def _autograd_threads(self) -> NDArray[np.int32]:
+    def _autograd_threads(self) -> Int32Array:
         threads = self._trace.threads
         is_engine = np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
         of_engine = self._operators.have_name(is_autograd_node)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import read_only
-from tracelab.base.intervals import IndexArray, Int64Array
+from tracelab.base.intervals import IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import is_event_record
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group
@@ -32,7 +31,7 @@ class StreamQueues:
             for index, stream in enumerate(timeline.streams)
         }
 
-    def find(self, device_number: NDArray[np.int32], stream_number: Int64Array) -> IndexArray:
+    def find(self, device_number: Int32Array, stream_number: Int64Array) -> IndexArray:
         """Index into `Timeline.streams` of each stream, ABSENT where it never worked."""
         streams = zip(device_number.tolist(), stream_number.tolist(), strict=True)
         return np.array([self._index_of.get(stream, ABSENT) for stream in streams], dtype=np.intp)
@@ -48,7 +47,7 @@ class StreamQueues:
         row = np.where(last_row == ABSENT, first_row, last_row + 1)
         return np.where((stream_index != ABSENT) & (row < end_row), row, ABSENT)
 
-    def last_launch_ns(self, stream_index: IndexArray, time_ns: Int64Array) -> NDArray[np.int64]:
+    def last_launch_ns(self, stream_index: IndexArray, time_ns: Int64Array) -> Int64Array:
         """Moments at which each stream was last given work before each time, else `LONG_AGO`."""
         row = self.last_before(stream_index, time_ns)
         return np.where(row == ABSENT, LONG_AGO, self.launch_ns[row])

@@ -19,10 +19,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import (
     is_device_sync,
     is_event_record,
@@ -61,7 +60,7 @@ class WaitRecords(Arrays):
     correlation: Int64Array
     reached_id: IndexArray
     call_id: IndexArray
-    device_number: NDArray[np.int32]
+    device_number: Int32Array
     stream_number: Int64Array
     is_inferred: BoolArray
     is_unresolved: BoolArray

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
 from tracelab.model.trace import (
@@ -293,7 +293,7 @@ class Columns:
             {loss: MappingProxyType(names) for loss, names in losses.items() if names}
         )
 
-    def _sort_columns(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
+    def _sort_columns(self) -> tuple[dict[str, Any], Int32Array]:
         """The dense columns in the file's order, and each event's index into the sparse ones."""
         # Of events so long that sums of durations would overflow none is left.
         dense: dict[str, Any] = self._dense.arrays()
@@ -444,9 +444,7 @@ def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
     return len(endless)
 
 
-def find_endless(
-    start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
-) -> IndexArray:
+def find_endless(start_ns: Int64Array, end_ns: Int64Array, thread_index: Int32Array) -> IndexArray:
     """The functions that outlast the one in which they began, ascending: [k]."""
     order = np.lexsort((-end_ns, start_ns, thread_index))
     left = order
@@ -469,7 +467,7 @@ def _keep_outermost(index: IndexArray, outlasts: BoolArray, around: IndexArray) 
 
 
 def _outlasting(
-    start_ns: Int64Array, end_ns: Int64Array, thread_index: NDArray[np.int32]
+    start_ns: Int64Array, end_ns: Int64Array, thread_index: Int32Array
 ) -> tuple[BoolArray, IndexArray]:
     """The functions that outlast the one that ran when they began, and that one.
 

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, Int64Array
+from tracelab.base.intervals import BoolArray, Int8Array, Int32Array, Int64Array
 from tracelab.model.operator_flops import PRODUCTS
 from tracelab.model.trace import (
     ABSENT,
@@ -173,7 +173,7 @@ _NARROW: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 )
 
 
-def sparse_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
+def sparse_columns(events: list[Event], category: Int8Array) -> dict[str, NDArray[Any]]:
     """The sparse columns of a trace, by the names of `Trace`'s fields; or `ABSENT`."""
     arguments = [event.args or _NO_ARGUMENTS for event in events]
     columns = {field.column: np.full(len(events), ABSENT, dtype=np.int64) for field in _FIELDS}
@@ -227,7 +227,7 @@ class KeyTable(dict[Any, int]):
         index = self[key] = self.rows.setdefault(self._text(key), len(self.rows))
         return index
 
-    def indices(self, keys: Collection[Hashable]) -> NDArray[np.int32]:
+    def indices(self, keys: Collection[Hashable]) -> Int32Array:
         """The number of each key."""
         return np.fromiter(map(self.__getitem__, keys), dtype=np.int32, count=len(keys))
 
@@ -301,7 +301,7 @@ class ArgumentTable(Table):
         self._of = of
         self.append(of.columns_of([], self.keys))
 
-    def add(self, events: list[Event], category: NDArray[np.int8]) -> NDArray[np.int32]:
+    def add(self, events: list[Event], category: Int8Array) -> Int32Array:
         """The new row of each event that has arguments, else ABSENT."""
         value_of, operators = attrgetter(self._of.field), self._of.operators
         is_operator = (category == Category.OPERATOR).tolist()
@@ -408,7 +408,7 @@ def _input_columns(inputs: list[str], keys: Mapping[str, KeyTable]) -> dict[str,
     return {"text_index": keys["text_index"].indices(inputs)}
 
 
-def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
+def _bytes(elements: Int64Array, bytes_of_one: Int64Array) -> Int64Array:
     most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
     is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
     return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)

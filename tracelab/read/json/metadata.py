@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.base.arrays import Record
+from tracelab.base.intervals import Int8Array
 from tracelab.base.names import is_share
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping
@@ -64,7 +64,7 @@ def name_cells(names: Iterable[str], metadata: Mapping[str, Any]) -> tuple[str, 
     return tuple(f"{cells.get(file, file)}{bracket}{rest}" for file, bracket, rest in parts)
 
 
-def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> list[int]:
+def used_devices(category: Int8Array, device_number: SparseColumn) -> list[int]:
     """The devices on which something ran, ascending."""
     used: list[int] = np.unique(device_number[np.isin(category, GPU_ACTIVITIES)]).tolist()
     return used
