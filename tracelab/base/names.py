@@ -24,7 +24,6 @@ _OPERATION = re.compile(
 _WRAPPER = re.compile(
     r"gpu|func|\w*(?:Unary|Binary|Ternary|Pointwise)\w*|\w*Metadata|ReduceOp|Opaque.*"
 )
-# Kernels of libraries, whose names say an operation and a tile of the result, or what was fused.
 _LIBRARY = (
     (re.compile(r"(?:nccl|rccl)\w*?Kernel_(?!Generic)([A-Za-z]+)"), "{}"),
     (re.compile(r"(nvjet)_\w*?_(\d+x\d+)_"), "{} {}"),

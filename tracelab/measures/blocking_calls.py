@@ -41,7 +41,6 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
-# Of a host stall and a gap between two activities that are looked at together.
 _MAX_PAIRS = 2**18
 
 
@@ -111,7 +110,6 @@ def _owed(
     next_start_ns = np.where(np.append(changes, True), gap_end_ns, np.roll(delays.start_ns, -1))
     start_ns = np.clip(delays.end_ns, gap_start_ns, gap_end_ns)
     length_ns = np.clip(next_start_ns, start_ns, gap_end_ns) - start_ns
-    # All stretches one behind the other, and what is owed beside them, each gap where it begins.
     place_ns = np.cumsum(length_ns) - length_ns
     first = np.flatnonzero(np.append(True, changes)[: len(gap_index)])
     count = np.diff(np.append(first, len(gap_index)))

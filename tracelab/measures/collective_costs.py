@@ -131,7 +131,6 @@ MIN_IN_A_ROW = 4
 _MAX_LAUNCHES_BETWEEN = 2
 # What takes longer waits for a peer: two H200s take 3 to 10 us, and more ranks some more.
 _MAX_LATENCY_NS, _LATENCY_OF_RANK_NS, _BASE_LATENCY_NS = 200_000, 10_000, 20_000
-# Whose data can be sent as one.
 _CAN_BE_ONE = (
     Operation.ALL_REDUCE,
     Operation.ALL_GATHER,

@@ -37,7 +37,6 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 _END_OF_TIME = np.iinfo(np.int64).max
-# What kept a piece from being overlapped; columns as in `Exposed`.
 _EXPLANATION = np.dtype(
     [("blocker", np.int8), ("blocked_row", np.intp), ("blocking_call_id", np.int64)]
 )

@@ -222,7 +222,6 @@ def _longer_ns(
 
 
 def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
-    # Windows of steps do not overlap, and are in order.
     starts_ns, ends_ns = bounds_of(timeline.steps)
     since_ns, until_ns = bounds_of(windows)
     first = np.searchsorted(ends_ns, since_ns, side="right")

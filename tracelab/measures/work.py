@@ -453,7 +453,6 @@ _WORK_FIGURES = (
 )
 _SHARES = (Figure("host_share", "of CPU\ntime"), Figure("gpu_share", _GPU_SHARE))
 
-# Of all of these tables, in a section of their own.
 RATES = (
     Figure("flop_rate", "FLOP/s", "rate"),
     Figure("peak_share", "of peak"),

@@ -36,7 +36,6 @@ is_float32_product = name_test(
     """,
     re.VERBOSE,
 )
-# The same in TF32, by tensor cores.
 is_tf32_product = name_test(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|_scudnn_|fft2d", re.IGNORECASE)
 _RNN = re.compile(r"_cudnn_rnn")  # for which cuDNN chooses, whatever the switches say
@@ -45,12 +44,10 @@ is_float64 = name_test(
     r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
 )
 is_float64_product = name_test(r"dgemm|_d884|f64f64")
-# In float16 or bfloat16, by its name.
 is_half_product = name_test(
     r"bf(?:loat)?16|fp16|_f16|half|_h\d*gemm|nvjet_(?:sm\d+_)?[ht]s[ht]_|Cijk_\w+?_[BH][BHS]S?_",
     re.IGNORECASE,
 )
-# The only fused attention that takes float32.
 is_float32_attention = name_test(r"fmha_cutlass[FB]_f32_")
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
 # A kernel computes element by element, sums up or copies one tensor: bound by memory.
@@ -67,7 +64,6 @@ _PRODUCTS = frozenset(("matrix products", "convolutions", "attention"))
 _is_beside_product = name_test(
     r"nchwTo|nhwcTo|splitK_?reduce|dot_do_o|convert_d[qkv]|im2col|col2im", re.IGNORECASE
 )
-# A kernel only brings images from one memory layout to another, for a convolution.
 is_layout_change = name_test(r"nchwToNhwc|nhwcToNchw")
 # A normalization or pooling works on images whose channels are not last.
 is_of_nchw = name_test(

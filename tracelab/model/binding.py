@@ -372,7 +372,6 @@ def _is_ordered(timeline: Timeline, row: IndexArray, ended_row: IndexArray) -> B
 def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: IndexArray, ready_ns: Int64Array
 ) -> IndexArray:
-    # It was launched before them, and on their device.
     by_end = np.argsort(timeline.end_ns, kind="stable")
     end_ns, start_ns = timeline.end_ns[by_end], timeline.start_ns[row]
     since_ns = np.maximum(ready_ns + 1, start_ns - MAX_WAKE_UP_NS)
@@ -403,7 +402,6 @@ def _running_beside(timeline: Timeline, row: IndexArray) -> IndexArray:
         by_start = compute[np.argsort(timeline.start_ns[compute], kind="stable")]
         reach_ns = np.maximum.accumulate(timeline.end_ns[by_start])
         is_longest = timeline.end_ns[by_start] == reach_ns
-        # Of those begun so far the one that ends last.
         longest = np.maximum.accumulate(np.where(is_longest, np.arange(len(by_start)), 0))
         begun = np.searchsorted(timeline.start_ns[by_start], timeline.start_ns[row[late]]) - 1
         beside, begun = late[begun >= 0], begun[begun >= 0]

@@ -333,7 +333,6 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _joined(timeline: Timeline, found: Collectives) -> Collectives:
-    # Coalesced collectives of one kernel as one for each operation and group, sizes added up.
     operation, row = found.operation, found.row
     alone = np.isin(operation, POINT_TO_POINT)
     own = np.where(alone, np.arange(len(row)), ABSENT)

@@ -186,5 +186,4 @@ def is_autograd_node(name: str) -> bool:
     return is_engine_operator(name) or _OLD_NODE.fullmatch(name) is not None
 
 
-# Operators of the tensor library, which call one another.
 is_tensor_operator = name_test(r"^aten::")

@@ -152,7 +152,6 @@ def copy_direction(name: str) -> str:
     return (match and match.lastgroup) or ""
 
 
-# A copy between two devices, as CUPTI names it.
 is_peer_copy = name_test(r"^Memcpy PtoP")
 # One side of a copy is pageable host memory: the call waits for the copy.
 copies_pageable_memory = name_test("Pageable")
@@ -187,7 +186,6 @@ is_allocation = name_test(
     rf"|MemFreeHost|MemUnmap){_VERSION}"
 )
 is_free = name_test(rf"{_API}(?:Free|FreeHost|HostFree|MemFree|MemFreeHost){_VERSION}")
-# The host does not wait.
 is_stream_wait = name_test(rf"{_API}StreamWaitEvent")
 is_event_record = name_test(rf"{_API}EventRecord")
 is_graph_launch = name_test(rf"{_API}GraphLaunch")

@@ -77,7 +77,6 @@ _AFTER_PREVIOUS_NS = (
 )
 _AFTER_LAUNCH_NS = (2_112, 1_513, 1_078, 2_019)
 _AFTER_EVENT_NS = (8_320, 5_984, 12_736, 10_459)
-# In the order of `previous_index` and its like.
 LATENCIES = (
     *(
         Latency(Since.PREVIOUS, previous, kind, _AFTER_PREVIOUS_NS[previous][kind])

@@ -41,7 +41,6 @@ class Loss(Record):
     group: Literal["damage", "times", "unknown"] | None = None
 
 
-# By name, in the order of a report. A loss that is zero is not listed there.
 LOSSES: Mapping[str, Loss] = MappingProxyType(
     {
         name: Loss(name, **record)

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import orjson
 
-# Number formats of products, as columns of the table of peaks, and the bytes of a number.
 _FORMATS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
         "double": ("fp64", 8),

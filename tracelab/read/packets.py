@@ -59,7 +59,6 @@ _SEPARATOR = b",\n"
 # The number -1 of a process or a thread, of which the file has 31 bits.
 _MINUS_ONE = 0x7FFFFFFF
 _NOT_AN_EVENT = (LookupError, TypeError, ValueError, AttributeError, RecursionError, struct.error)
-# Counts as an event that is not JSON.
 _DAMAGED = b"{?}"
 
 
@@ -255,7 +254,6 @@ class _Events:
 
 
 def _us(time_ns: int) -> bytes:
-    # Microseconds; the JSON has none below 0.
     return b"%d.%03d" % divmod(max(time_ns, 0), 1000)
 
 
@@ -284,7 +282,6 @@ def _annotation(message: _Buffer) -> tuple[str, Any]:
     return name, (entries or values) if value is None else value
 
 
-# Of an annotation's value, by the number of its field.
 _SCALARS: Mapping[int, Callable[[Any], Any]] = MappingProxyType(
     {
         2: bool,

@@ -31,7 +31,6 @@ _PACKED_BYTES = 128 * 1024
 # No real trace seen shrinks to less than a fiftieth; a bomb shrinks to a thousandth.
 MAX_RATIO, MIN_LIMIT_BYTES = 200, 16 << 20
 MAX_REMOTE_BYTES = 32_000_000_000
-# What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
 
 _OTHER_COMPRESSORS = (

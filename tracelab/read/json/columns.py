@@ -68,7 +68,6 @@ _FLOW_PHASES = frozenset("sf")
 _MOMENT_PHASES = frozenset("iI")
 
 _NUMBER_LIMIT = 2**31
-# Many times the longest name of a kernel's template.
 _MAX_NAME_LETTERS = 2**16
 # Every sum of durations fits into int64.
 _MAX_TOTAL_DURATION_NS = 2**62

@@ -131,7 +131,6 @@ def is_one_of(*categories: Category) -> BoolArray:
 IS_GPU_ACTIVITY = is_one_of(*GPU_ACTIVITIES)
 _IS_COPY = is_one_of(Category.MEMCPY, Category.MEMSET)
 _IS_SYNC = is_one_of(Category.SYNC, Category.CUDA_EVENT)
-# What can be a node of a CUDA graph.
 _IS_NODE = IS_GPU_ACTIVITY | is_one_of(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
 _IS_ON_DEVICE = _IS_NODE | _IS_SYNC
 HAS_ARGUMENTS = _IS_ON_DEVICE | is_one_of(*HOST_CALLS)
@@ -440,7 +439,6 @@ TABLES: Mapping[str, TableType] = MappingProxyType(
 MOMENTS: Mapping[str, MomentType] = MappingProxyType(
     {"memory": MomentType(MemoryReadings, "memory", _memory_columns)}
 )
-# Operators that may be in one of these.
 OPERATORS_WITH_ARGUMENTS = frozenset(name for of in TABLES.values() for name in of.operators)
 
 
