@@ -122,10 +122,7 @@ def shortest_ends(paths: Sequence[str]) -> tuple[str, ...]:
     lengths = range(1, max(map(len, parts), default=0) + 1)
     files = {length: Counter(tuple(part[-length:]) for part in parts) for length in lengths}
     return tuple(
-        next(
-            ("/".join(end) for end in _ends(part) if files[len(end)][end] == 1),
-            "/".join(part),
-        )
+        next(("/".join(end) for end in _ends(part) if files[len(end)][end] == 1), "/".join(part))
         for part in parts
     )
 

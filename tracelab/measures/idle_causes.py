@@ -386,13 +386,7 @@ def _explain(graph: Graph, idle: Gaps) -> Iterator[Bubbles]:
         (~is_launched, idle.start_ns, idle.end_ns, Cause.UNKNOWN, Reason.LAUNCH_NOT_IN_FILE),
         (in_graph, idle.start_ns, idle.end_ns, Cause.GRAPH, Reason.NONE),
         # A call that launches a copy and waits for it is blocked from its beginning.
-        (
-            is_waiting & is_blocking,
-            idle.launched_ns,
-            idle.end_ns,
-            Cause.HOST_BLOCKED,
-            Reason.NONE,
-        ),
+        (is_waiting & is_blocking, idle.launched_ns, idle.end_ns, Cause.HOST_BLOCKED, Reason.NONE),
         (is_queued, idle.launched_ns, awaited_ns, Cause.DEPENDENCY, Reason.NONE),
     ):
         yield _make_bubbles(timeline, stretches(is_chosen, start_ns, end_ns), cause, reason)

@@ -15,13 +15,7 @@ from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import (
-    first_around,
-    groups_of,
-    match_names,
-    rows_of,
-    search_ranges,
-)
+from tracelab.model.lookup import first_around, groups_of, match_names, rows_of, search_ranges
 from tracelab.model.program.call_sites import NO_CALL_SITE, CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.steps import Window

@@ -93,12 +93,7 @@ class Awaited(Arrays):
     any_stream_waits: bool
 
 
-_SHOW_LATENCIES = (
-    Constraint.STREAM,
-    Constraint.EVENT,
-    Constraint.PEER_COPY,
-    Constraint.LAUNCH,
-)
+_SHOW_LATENCIES = (Constraint.STREAM, Constraint.EVENT, Constraint.PEER_COPY, Constraint.LAUNCH)
 
 
 class Constraints(Arrays):

@@ -181,10 +181,7 @@ def _asked_for(timeline: Timeline) -> Int8Array:
     trace, event_id = timeline.trace, timeline.event_id
     category = trace.category[event_id].copy()
     is_kernel = category == Category.KERNEL
-    for value, is_one in (
-        (Category.MEMCPY, is_copy_kernel),
-        (Category.MEMSET, is_memset_kernel),
-    ):
+    for value, is_one in ((Category.MEMCPY, is_copy_kernel), (Category.MEMSET, is_memset_kernel)):
         category[is_kernel & match_names(trace, event_id, is_one)] = value
     return category
 

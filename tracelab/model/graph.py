@@ -120,10 +120,7 @@ def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edge
     is_queued &= timeline.stream_index[binding.source_row] != timeline.stream_index
     of_wait = has_source & (binding.constraint == Constraint.EVENT)
     of_wait &= binding.source_row != binding.event_row
-    rows_of = {
-        EdgeKind.EVENT: np.flatnonzero(of_wait),
-        EdgeKind.QUEUE: np.flatnonzero(is_queued),
-    }
+    rows_of = {EdgeKind.EVENT: np.flatnonzero(of_wait), EdgeKind.QUEUE: np.flatnonzero(is_queued)}
     return {
         kind: (timeline.event_id[binding.source_row[rows]], timeline.event_id[rows])
         for kind, rows in rows_of.items()

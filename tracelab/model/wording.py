@@ -90,8 +90,7 @@ def origin_texts(
     site_of = dict(zip(known_id.tolist(), call_sites(timeline, known_id, lines), strict=True))
     return tuple(
         describe_origin(
-            site_of.get(event),
-            "" if annotation == ABSENT else origins.annotations[annotation],
+            site_of.get(event), "" if annotation == ABSENT else origins.annotations[annotation]
         )
         for event, annotation in zip(
             event_id.tolist(), origins.annotation_index[rows].tolist(), strict=True

@@ -30,12 +30,7 @@ from tracelab.model.kernel_kinds import (
     is_stream_sync,
     is_stream_wait,
 )
-from tracelab.model.lookup import (
-    ByCorrelation,
-    calls_of_name,
-    last_in_group,
-    match_names,
-)
+from tracelab.model.lookup import ByCorrelation, calls_of_name, last_in_group, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.model.waits.stream_progress import StreamQueues

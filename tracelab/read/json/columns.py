@@ -17,13 +17,7 @@ from tracelab.base.errors import UnreadableInputError
 from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
-from tracelab.model.trace import (
-    ABSENT,
-    Category,
-    SparseColumn,
-    Thread,
-    Trace,
-)
+from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace
 from tracelab.read.json.events import WORDS
 from tracelab.read.json.fields import (
     HAS_ARGUMENTS,
@@ -168,9 +162,7 @@ class Columns:
         )
         loss_names = self._count_unknown(dense, platform)
         unknown_gpu_ns = self._unknown_gpu_ns(
-            dense["category"],
-            dense["thread_index"],
-            sparse_values["device_number"][value_index],
+            dense["category"], dense["thread_index"], sparse_values["device_number"][value_index]
         )
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
@@ -209,11 +201,7 @@ class Columns:
         number = np.array([event.id % _NUMBER_LIMIT for event in ends], dtype=np.int32)
         begins, ends_ = is_time & is_begin, is_time & ~is_begin
         self._arrows.append(
-            {
-                "begin_number": number[begins],
-                "end_number": number[ends_],
-                "end_ns": time_ns[ends_],
-            }
+            {"begin_number": number[begins], "end_number": number[ends_], "end_ns": time_ns[ends_]}
         )
 
     def _count_arrows(self, start_ns: Int64Array, has_arguments: BoolArray) -> int:
