@@ -1,8 +1,7 @@
 """Files of parts: each node of a job reduces its own traces, and one of them merges what they give.
 
-A file is packed msgpack, of which only the types below are read: nothing in it is executed. Arrays
-lie in it as differences, byte by byte. The moments of a rank lie in it once, ascending, and arrays
-of moments by their numbers among these: most things begin where another one ends.
+A file is packed msgpack, nothing of which is executed. Arrays are differences, byte by byte;
+moments of a rank are stored once, arrays of them as their numbers.
 """
 
 from __future__ import annotations
@@ -41,10 +40,7 @@ class _Head(Record):
 
 
 class _Result(Record):
-    """A `FileResult`; its report is JSON, its error the exit code, the sentence and the option.
-
-    Its part has been packed by `pack_part`.
-    """
+    """A packed `FileResult`: its report is JSON, its error exit code, sentence and option."""
 
     source: Source
     report: bytes | None
@@ -164,7 +160,7 @@ def _moments_of(value: Any) -> Iterator[_Moments]:
 def _array_packer(moments: _Moments, ids: Set[int]) -> Callable[[Any], Any]:
     """Return a function that packs arrays; one that comes again becomes its number.
 
-    One whose id is among these ids becomes a list of its numbers among the moments.
+    An array in `ids` becomes a list of its numbers among the moments.
     """
     numbers: dict[int, int] = {}
 

@@ -26,10 +26,10 @@ class Verified(Record):
     """Result of a verification.
 
     Attributes:
-        sums: how many figures of a report are to be the sum of others.
-        tilings: how many lengths were measured again on a trace's activities and bubbles.
-        bindings: how many times were looked up again that activities waited for.
-        differences: what differs, a clause each.
+        sums: figures of a report that are to be the sum of others.
+        tilings: lengths measured again on a trace's activities and bubbles.
+        bindings: times looked up again that activities waited for.
+        differences: a clause each.
     """
 
     sums: int

@@ -43,9 +43,8 @@ _NOTHING = union([], [])
 class _Ledger:
     """Time that the findings so far leave for the next one, by device.
 
-    They count by the time `counted`: devices that wait at one moment wait for one thing. Of the
-    idle that there would be without the profiler `idle_left_ns` remains, where that is known, and
-    `typical_left_ns` of typical steps.
+    Devices that wait at one moment count once, by `counted`. `idle_left_ns` is idle without the
+    profiler, if known; `typical_left_ns` that of typical steps.
     """
 
     def __init__(self, context: Context) -> None:
@@ -92,10 +91,9 @@ class _Ledger:
 def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """Apply the rules to one window, in order; sort the findings as `sort_findings`.
 
-    Each moment of the window is attributed to the first rule that wants it, and there to the most
-    expensive candidate: the bounds of rules about lost time add up to no more than a device was
-    idle or exposed; what a device is busy with is neither. A candidate counts on the device that
-    decides how long a step takes, or, where it costs nothing there, on the one where it costs most.
+    Each moment goes to the first rule that wants it, and there to the most expensive candidate:
+    bounds of lost time add up to at most the idle and exposed time. A candidate counts on the
+    device that decides the step, else on the one where it costs most.
     """
     ledger = _Ledger(context)
     findings: list[tuple[Finding, Candidate]] = []
@@ -135,8 +133,8 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
         is_whole = remedy and (REMEDY in edit if edit else not remedy.by_call_site)
         key: object = (finding.remedy, edit) if is_whole else i
         if not is_whole and PLACE in (_edit_of(candidate) or PLACE):
-            # Of one call site the same calls lose time for several reasons. Where no change is
-            # known, those with the same words are one.
+            # Calls of one site lose time for several reasons; without known changes, equal words
+            # are one.
             where = replace(finding.where, count=0, device=None)
             key = (finding.rule, finding.remedy, edit or finding.title, where)
         groups.setdefault(key, []).append((finding, candidate))

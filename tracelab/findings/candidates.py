@@ -16,8 +16,7 @@ from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite
 
 MAX_EVIDENCE = 20
-# Something recurs if two steps have it: one may have it by chance, or because it ran first. It is
-# rare if at most a quarter of the steps have it.
+# Two steps make a recurrence: one may have it by chance, or because it ran first.
 _MIN_STEPS, _MAX_RARE_SHARE = 2, 0.25
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -27,15 +26,15 @@ class Candidate(Record):
     """A finding to be: the time that its fix would save, if it were the only one.
 
     Attributes:
-        fix, fix_short: as in `Finding`; those of the rule where they are empty.
+        fix, fix_short: as in `Finding`; the rule's if empty.
         lost: device to the time lost on it, within the window.
-        limit_ns: device to the most that the fix can save there, ns; else all that is lost.
-        severity_override: a severity whatever the bound, even if no time is lost.
-        edit: the change that a replay makes for it, such as "unblock:{place}".
-        remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
+        limit_ns: device to the most that the fix saves there, ns; else all that is lost.
+        severity_override: a severity whatever the bound.
+        edit: the change that a replay makes, such as "unblock:{place}".
+        remedy: the recognized pitfall's title, fix and edit.
         is_typical: whether typical steps have it.
-        is_possible: whether the trace shows that the fix can be made; else its saving is a bound.
-        becomes_finding: whether its time becomes a finding; else it is part of none.
+        is_possible: False if the trace does not show that it can be fixed: its saving is a bound.
+        becomes_finding: False if its time is part of none.
     """
 
     title: str

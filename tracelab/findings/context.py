@@ -51,8 +51,7 @@ _READS_SCALAR = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero")
 class Context(Measured):
     """One file and the window of it that the rules explain.
 
-    Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
-    row of the exposed piece *i*, ``context.bubbles.end_ns[i]`` the end of the piece *i* of bubbles.
+    ``context.exposed.row[i]`` is the timeline row of exposed piece *i*: see the measures' columns.
     """
 
     remedies: Sequence[Remedy] = REMEDIES

@@ -185,11 +185,10 @@ def add_saving(
 ) -> Finding:
     """Add what a finding's edit saves of a step, at least and at most, and judge it by that.
 
-    The step took so many times as long while it was recorded.
+    The step took `slowed` times as long while it was recorded.
     """
-    # What saves an alarm or next to nothing is a warning at most, if its share is an alarm. What
-    # may save nothing is one only as a change of one place, and where the recording was hardly
-    # slower than the program (or the saving is large): else it does not measure who is late.
+    # A saving of next to nothing is a warning at most. One that may be nothing counts only for a
+    # change of one place in a recording that is hardly slowed (or if it is large).
     saves_ns, low_ns, high_ns = saved_ns
     is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
@@ -207,8 +206,7 @@ def add_saving(
 def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
     """Tell whether a finding is worth a place among the first, by its shares of a step, 0 to 1.
 
-    The share is what its fix saves, or else what is attributed to it. Of what has neither price nor
-    bound, the time that it takes counts, too.
+    The share is what its fix saves, else its bound; without either, its cost counts.
     """
     if finding.about == "trace" or finding.role == ASIDE:
         return False
@@ -220,8 +218,8 @@ def is_worth_showing(finding: Finding, share: float, cost_share: float) -> bool:
 def order_of(finding: Finding, share: float, cost_share: float) -> tuple[object, ...]:
     """Return the key by which findings are sorted and numbered everywhere.
 
-    First is what saves 2 % of a step or more, the rest that a rebuilding adds last; then what has
-    no such price, by its share; then what is not worth a place.
+    Savings of 2 % of a step or more come first, the rest of a rebuilding last of them; then shares;
+    then what is not worth a place.
     """
     is_worth = is_worth_showing(finding, share, cost_share)
     is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
@@ -265,8 +263,8 @@ def mark_rest(
 ) -> tuple[Finding, ...]:
     """Mark the generic findings of a rank as the rest where the others cover enough of all.
 
-    What such a rest saves at most is no alarm. The time, ns, is what the specific ones save
-    together, or their share, and the same of all.
+    The rest is no alarm. Times, ns, are savings of the specific ones together, or their share, and
+    of all.
     """
     is_rest = specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns
     role = REST if is_rest else GENERIC

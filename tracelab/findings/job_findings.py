@@ -67,10 +67,9 @@ def find_in_job(
 ) -> tuple[Finding, ...]:
     """Find all of a job: the findings of its ranks without the time that they waited, and its own.
 
-    A rank that waited for another is not advised to communicate less: of a TL202 on it only the
-    exposed time of transfers remains. Waits are as of `Members.wait_of_operations`. Only one step
-    is reported if it is given. If `is_replayed`, a replay of all ranks says what the job would
-    gain. Ranks come one after another, what saves most first.
+    Of a TL202 on a rank that waited only exposed transfers remain. Waits are as of
+    `Members.wait_of_operations`. If `is_replayed`, a replay of all ranks prices the findings. Ranks
+    come in order, each by saving.
     """
     of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
     by_rank = {rank: tuple(own) for rank, own in itertools.groupby(findings, key=lambda x: x.rank)}
@@ -95,7 +94,7 @@ def find_in_job(
 def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> frozenset[int]:
     """Find the ranks that decide how long the job's step takes: they hardly ever wait for another.
 
-    The waits are those of `find_in_job`; what is not known counts as one.
+    Waits are those of `find_in_job`; an unknown one counts.
     """
     deciding = set()
     for part, waits_ns in zip(parts, wait_ns, strict=True):
@@ -214,9 +213,8 @@ def price_in_job(
 ) -> tuple[tuple[Finding, ...], tuple[Savings, ...]]:
     """Price findings by the job's step, and what all of them save together.
 
-    A change is made on all ranks that have a finding with it, as their programs are alike. A rank
-    where it hardly matters saves only what it adds to the others. The ranks are in the order in
-    which the job is replayed.
+    A change is made on all ranks that have it; a rank where it hardly matters saves what it adds to
+    the others. Ranks are in the order of the replay.
     """
     basis = job.baseline.printed
     assert basis is not None  # it is replayed

@@ -316,8 +316,7 @@ def _changed(kind: str, selection: Selection, sites: Sites) -> BoolArray:
 def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | NoPlace:
     """Name work of the program's own on the host: launching stays where it is.
 
-    Where most of a place's work is from one launch to the next, only its pauses can go; a program
-    of replays launches so seldom that all between them can.
+    Of a place that mostly launches only pauses go; between replays all goes.
     """
     cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
     can_go = sites.other_work | mostly_replays(context.timeline)
@@ -330,8 +329,8 @@ def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | No
         work = share * sites.program.latency_ns[: len(share)] / sites.program.steps
         work_ns = float(work[share > 0].sum())
         is_launching = 2 * float(work[(share > 0) & can_go[: len(share)]].sum()) < work_ns
-        # Where the GPU waited for next to nothing of it, another finding is about that work; and
-        # where that is next to nothing of what it waited for, the rest is PyTorch's.
+        # Barely awaited work belongs to another finding; where it is little of the wait, the rest
+        # is PyTorch's.
         is_awaited = _MIN_COST_SHARE * work_ns <= cost_ns <= work_ns / _MIN_COST_SHARE
         if work_ns and is_awaited and not is_launching:
             return place

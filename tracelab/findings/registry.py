@@ -15,9 +15,8 @@ from tracelab.findings.rules import (
     waiting_ranks,
 )
 
-# The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
-# idle in which the host was busy, but the call is what to remove. While data is loaded no call is.
-# Before all others comes what is not typical of a step: what is left is what each step costs.
+# Rules that name their change more exactly come earlier; all that is not typical of a step comes
+# first.
 RULES = Registry[Rule](
     (
         untypical_time.FIRST_USE,

@@ -65,8 +65,8 @@ class Instead(Record):
 
     Attributes:
         text: sentences, with the call or the flag.
-        since: the first PyTorch that has it, such as "2.3"; "" where every supported one does.
-        short: as of `Finding.fix_short`; "" where the text is short enough.
+        since: the first PyTorch that has it, such as "2.3", or "".
+        short: as of `Finding.fix_short`.
     """
 
     text: str
@@ -94,30 +94,28 @@ class Remedy(Record, kw_only=True):
     """The fix of one pitfall, and how a trace shows it.
 
     Attributes:
-        id: what reports call it, in words with hyphens; it never changes.
+        id: words with hyphens; it never changes.
         name: the pitfall, in a few words.
-        title: the title of its finding, without figures; the rule's own where it is "".
+        title: the finding's, without figures; "" for the rule's own.
         shows: how a trace shows it.
         not_when: when it does not apply.
-        fixes: what to write instead, the newest API first.
-        source: where this is documented, in words.
-        url: a link to it.
+        fixes: the newest API first.
+        source, url: where this is documented.
         rules: ids of the rules whose findings it refines.
-        edit: the change that a replay makes for it, such as "remove:{place}"; None where nobody
-            knows what the fix saves. The place is all that was recognized of it, or with
-            `by_call_site` that of the finding.
-        frames: a regular expression, searched in the names of Python functions; "" for none.
-        operators: the same for names of operators and annotations. With both, operators inside such
+        edit: the change that a replay makes, such as "remove:{place}"; None if its saving is
+            unknown. The place is all that was recognized, or with `by_call_site` the finding's.
+        frames: a regular expression, searched in names of Python functions, or "".
+        operators: the same for operators and annotations; with both, operators inside such
             functions.
-        occurs: of the events that match (int64[k], event ids) those that really are the pitfall;
-            without any pattern it finds them by itself.
+        occurs: chooses among the events that match (int64[k], event ids), or finds some without a
+            pattern.
         by_arguments: adds to these events, or takes away, by the "args" of some.
-        by_call_site: whether each place is to be changed by itself, rather than all at once.
-        is_general: whether it counts only where no other remedy is recognized.
-        is_whole: whether all inside goes with it, whatever other remedy is recognized there.
-        needs_same_sizes: whether it helps only where the sizes that the host waits for are the same
-            in every step; where the trace does not show that, what it saves is a bound.
-        is_bound: whether no trace shows that it can be done, so that what it saves is a bound.
+        by_call_site: whether each place is changed by itself.
+        is_general: whether any other remedy comes before it.
+        is_whole: whether all inside goes with it, whatever is recognized there.
+        needs_same_sizes: whether the awaited sizes must be the same in every step; if that is not
+            shown, its saving is a bound.
+        is_bound: whether its saving is always a bound.
     """
 
     id: str
@@ -192,9 +190,8 @@ _NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 class Recognized:
     """The remedies that host events of a file (int64[k], event ids) belong to.
 
-    An event belongs to the innermost recognized one around it; what autograd's threads do, to that
-    around the call of the backward pass. One that is whole counts before all others, a general one
-    where no other is.
+    The innermost around an event counts, for autograd's threads that around the backward call;
+    whole ones come before all others, general ones after.
     """
 
     def __init__(
@@ -247,10 +244,7 @@ def nothing_known(event_ids: Iterable[int]) -> Mapping[int, Mapping[str, Any]]: 
 def recognize(
     graph: Graph, remedies: Sequence[Remedy], arguments: ReadArguments = nothing_known
 ) -> Recognized:
-    """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
-
-    The "args" of a few events are read by event id.
-    """
+    """Find the pitfalls that remedies know, with fixes that the file's PyTorch has."""
     timeline = graph.host.timeline
     names, torch = _Names(graph.host), timeline.trace.info.software.get("torch")
     known = (remedy for remedy in remedies if remedy.fix_for(torch) is not None)
@@ -306,8 +300,8 @@ class _Names:
 class FirstUse(Arrays, dict=True):
     """Host events of things that a program does once, by kind: loading, planning, compiling.
 
-    A pause in which nothing was recorded does not count: its reason is unknown. If `is_most` of a
-    file without steps is idle in it, nothing in it is typical.
+    An unrecorded pause does not count. If `is_most` of a file without steps is idle in it, nothing
+    is typical.
     """
 
     trace: Trace

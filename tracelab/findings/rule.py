@@ -74,9 +74,9 @@ class Case(Record, kw_only=True):
 
     Attributes:
         cause, title, fix: as in `Candidate`.
-        short: the short form of the fix; "" where that is short enough.
+        short: of the fix; "" if that is short enough.
         edit: as in `Candidate`; {place} in it stays.
-        counted: the words behind a number that {counted} in the title stands for, of one and many.
+        counted: the noun of {counted} in the title, singular and plural.
     """
 
     cause: str
@@ -110,10 +110,10 @@ class Rule(Record, kw_only=True):
         decides: how the rule decides, and when it stays silent.
         find: the candidates, in any order.
         fix: what to do, where that is the same everywhere.
-        fix_short: as of `Finding`; "" where `fix` is short enough.
-        before, after: the defect and its fix as a few lines of PyTorch; "" without an example.
-        about: the program, or the trace: what the file itself lacks.
-        cases: what it tells apart, by cause, or by names of its own.
+        fix_short: as of `Finding`.
+        before, after: a few lines of PyTorch, or "".
+        about: the program, or what the trace itself lacks.
+        cases: by cause, or by names of its own.
     """
 
     id: str

@@ -1,9 +1,8 @@
 """One clock for all ranks of a job, from operations that end together.
 
-No rank leaves an all-reduce before all have entered it, and all leave it within some microseconds:
-what their recorded ends are apart is what their clocks are apart. A receive ends only once its
-message was sent, so messages in both directions hold the clocks of a pipeline's neighbors between
-two bounds. Ranks of one host have one clock already: what the ends do not contradict is believed.
+All ranks leave an all-reduce within some microseconds: the rest of the distance of its recorded
+ends is that of the clocks. Messages in both directions bound the clocks of a pipeline's neighbors.
+Ranks of one host have one clock: it is believed unless the ends contradict it.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from tracelab.model.trace import ABSENT
 _Floats = NDArray[np.float64]
 _SIGNED = constrained(minimum=-(2**63))
 
-# Of jobs of one host, whose clock is one, the ends of one collective are up to 20 us apart at the
-# median; up to 98 us, a fifth of the transfer, where a GPU computes or moves other data meanwhile.
+# One host, one clock: ends are up to 20 us apart at the median, 98 us (a fifth of the transfer)
+# where a GPU works meanwhile.
 _MIN_APART_NS, _APART_SHARE = 30_000, 4
 # Ends further apart than this multiple of those of the most precise quarter are ignored.
 _MAX_PRECISE_FACTOR = 2
@@ -117,10 +116,8 @@ class Clocks(Record):
 def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     """Find the clock of each part relative to the one of the reference rank.
 
-    One part after another is fitted to those that are aligned already, the one that has most in
-    common with them first; so groups that do not span all ranks are joined through common members.
-    A part whose ends do not contradict a known clock has that clock. One that has nothing in common
-    with the aligned ones keeps its recorded clock.
+    The part that has most in common with the aligned ones is fitted next. One whose ends do not
+    contradict a known clock has that; one without anything in common keeps its recorded clock.
     """
     matched = np.bincount(matches.part_index, minlength=len(parts))
     reference = int(np.flatnonzero(2 * matched >= matched.max(initial=0))[0])
@@ -163,7 +160,7 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
 class _Ends(Arrays):
     """The ends of matched operations by the recorded clock, ns since the reference's origin.
 
-    Those of one operation may be apart by `apart_ns` by nature.
+    The ends of one operation may be `apart_ns` apart by nature.
     """
 
     match_index: IndexArray
@@ -242,9 +239,9 @@ def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[IndexAr
 
 
 class _Bounds(Arrays):
-    """Bounds of the time to add to the recorded ends of one rank, float64[o], ns, by these.
+    """Bounds of the time to add to the recorded ends of one rank, float64[o], ns.
 
-    They are equal for operations that end together; infinite for a side of which nothing is known.
+    Equal for operations that end together; infinite on an unknown side.
     """
 
     at_ns: Int64Array
@@ -301,9 +298,8 @@ def _candidates(bounds: _Bounds, known: Collection[_Correction]) -> Iterator[_Co
 def _is_believable(left: _Bounds) -> bool:
     """Return True if ends do not contradict a correction, by what would still have to be added.
 
-    They do where they differ from it by more than the ends of one operation may be apart, and by
-    more than most differ among themselves; where the clock would drift; and where a message would
-    have arrived before it was sent.
+    They do if the clock would drift, a message would arrive before it was sent, or the difference
+    exceeds `apart_ns` and the usual scatter.
     """
     low_ns, high_ns = float(left.low_ns.max()), float(left.high_ns.min())
     middle_ns = _middle(left)
@@ -326,8 +322,7 @@ def _middle(bounds: _Bounds) -> float:
 def _drift(bounds: _Bounds) -> float:
     """Return the time to add for each ns that passes, by operations that end together.
 
-    The median slope between operations half a recording apart; 0 where it would not move the clock
-    by more than the ends move by themselves.
+    The median slope between operations half a recording apart; 0 if it is within the scatter.
     """
     at_ns, add_ns = bounds.at_ns.astype(np.float64), bounds.low_ns
     if len(at_ns) < _MIN_DRIFT_OPERATIONS or not bounds.is_together:
@@ -377,9 +372,8 @@ def _alignment(
 def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | None]:
     """Measure how well each part's clock is known, ns.
 
-    Where ends come together: the 90th percentile of how far they are from the median end. Where
-    messages bound the clock: how far it can be moved until the least delayed message, of either
-    direction, arrives as it is sent.
+    The 90th percentile of distances to the median end; by messages, how far the clock can move
+    until the least delayed one arrives as it is sent.
     """
     job_ns = ends.recorded_ns.copy()
     for member, correction in zip(ends.of_part, corrections, strict=True):
@@ -403,7 +397,7 @@ def _residuals(ends: _Ends, corrections: Sequence[_Correction]) -> list[int | No
 
 
 def _medians(values: Int64Array, group: IndexArray) -> Int64Array:
-    """int64[k], of each value the median of its group; groups are ascending.
+    """int64[k], the median of each value's group; groups are ascending.
 
     >>> _medians(np.array([30, 10, 20, 7, 9]), np.array([0, 0, 0, 1, 1])).tolist()
     [20, 20, 20, 8, 8]

@@ -1,7 +1,6 @@
 """Rows of matched collectives: who waited how long for whom and why; and how fast data moved.
 
-Bandwidths are those of nccl-tests (``doc/PERFORMANCE.md`` there), once all ranks had come: the
-algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it.
+Bandwidths are those of nccl-tests (``doc/PERFORMANCE.md`` there), from the last arrival on.
 """
 
 from __future__ import annotations
@@ -170,12 +169,12 @@ class Transfers(Arrays):
     """Bytes and speed of each match; m matches.
 
     Attributes:
-        ranks: int64[m], of the process group; where no file says, how many matched.
-        message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
-        transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
-            wait. Of broadcasts, sends and the like, from the last arrival to the last end.
-        algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known or
-            files of ranks are missing, and for kernels that do several operations.
+        ranks: int64[m], of the process group; if unknown, how many matched.
+        message_bytes: int64[m], by nccl-tests' definition, else ABSENT.
+        transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last; of broadcasts,
+            sends and the like, from the last arrival to the last end.
+        algorithm_gbps, bus_gbps: float64[m], 10**9 bytes/s; NaN if the size is unknown, files of
+            ranks are missing or a kernel does several operations.
     """
 
     ranks: Int64Array

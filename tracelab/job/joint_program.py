@@ -1,8 +1,7 @@
 """The programs of all ranks as one, in which they meet where they communicate.
 
-A collective is split on each rank: the rank *arrives* once its stream and its launch let it, the
-ranks *meet* once the last one has arrived, and data moves from then on. So how long a rank waits is
-no longer what was recorded: it follows from what the others do.
+A rank *arrives* once its stream and its launch let it; the ranks *meet* once the last one has
+arrived, and data moves from then on. Waits follow from what the other ranks do.
 
 ```
 rank 0  ──── arrives ─────┐             ┌── transfer ── end
@@ -35,11 +34,10 @@ class Meetings(Arrays):
     """Activities of the ranks' programs that meet: k members of m meetings.
 
     Attributes:
-        meeting_index, rank_index: int64[k], of 0 to m - 1, ascending; and into the programs.
-        node: int64[k], of that program; the same in several meetings where one kernel carries out
-            several operations.
-        waits: bool[k], the activity ends after all have met; else it ends without the others, as a
-            sender does whose message a buffer holds.
+        meeting_index, rank_index: int64[k], the first ascending.
+        node: int64[k], of that rank's program; repeated where one kernel does several operations.
+        waits: bool[k], False if the activity may end before the others come, as a buffered send
+            does.
     """
 
     meeting_index: Int64Array
@@ -88,13 +86,12 @@ class Joined(Arrays):
     """The programs of some ranks as one of n nodes.
 
     Attributes:
-        program: what is replayed: the nodes of the ranks, the arrivals and the meetings; the edges
-            of one rank after another, then those of the meetings.
-        rank_index: int64[n], into the programs; ABSENT of meetings.
-        transfer_ns: int64[n], ns, of activities that meet others, from then on; else ABSENT.
-        ends: of each program intp[nodes], the nodes that they have become.
-        entries: the same, but of activities that meet others their arrivals.
-        meeting_nodes: of each program int64[v], the activities that meet others, ascending.
+        program: nodes of the ranks, arrivals, meetings; the edges of each rank, then of meetings.
+        rank_index: int64[n], into the programs; ABSENT for meetings.
+        transfer_ns: int64[n], ns, of activities that meet others; else ABSENT.
+        ends: per program intp[nodes], the nodes that they have become.
+        entries: the same, but arrivals of activities that meet others.
+        meeting_nodes: per program int64[v], the activities that meet others, ascending.
     """
 
     program: Program
@@ -161,8 +158,7 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     position = np.empty(len(order), dtype=np.intp)
     position[order] = np.arange(len(order))
     transfer_ns = np.full(len(order), ABSENT, dtype=np.int64)
-    # The rank that comes last does not wait: a transfer is as long as the shortest activity of its
-    # meeting, and an activity as long as the longest of its transfers.
+    # The last rank does not wait: a transfer is as long as its meeting's shortest activity.
     node_ns = np.concatenate([program.cost_ns for program in programs])[node_of_member]
     shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
     np.minimum.at(shortest_ns, meetings.meeting_index, node_ns)

@@ -1,8 +1,7 @@
 """Causes of a late rank: the work that it spent more time on than the others, and the words for it.
 
-Between two collectives of one group, each rank's time is compute, communication, copies and idle
-of some cause. By what the late rank spent more on than a rank in the middle, it came later; what no
-rank waited for since then it carries on to the next collective.
+Time between two collectives of one group is compared with that of the rank in the middle. Lateness
+that no rank waited for since then carries over to the next collective.
 """
 
 from __future__ import annotations
@@ -55,19 +54,15 @@ class Lateness(Arrays):
     """Causes for which the last rank of each match was late; k members of m matches.
 
     Attributes:
-        previous_member: int64[k], the same rank in the match before of the same ranks, else ABSENT.
-            Messages that share their kernels have the same one.
-        reference_member: int64[m], the member that arrived in the middle (of two the first).
-        spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
-            previous match; 0 without one.
-        excess_ns: int64[k, len(Work) + 1], ns, how much later than the reference each member came,
-            by what it spent more time on; the last column is what it was late by from the start.
-        late_member: int64[m], the member that the lateness comes from: the last of the match, or of
-            one in which that rank had itself waited for another; ABSENT if no rank was late.
-        cause: int64[m], what that one spent most of it on, a column of `excess_ns`; else ABSENT.
-
-    Example: two ranks average gradients, rank 0 computes for 29 ms before, rank 1 for 14:
-    ``spent_ns=[[29e6, 0, ...], [14e6, 15e6, ...]]``, ``excess_ns=[[15e6, 0, ...], [0, 0, ...]]``.
+        previous_member: int64[k], the rank's member of the match before of the same ranks, else
+            ABSENT.
+        reference_member: int64[m], the member that arrived in the middle (the first of two).
+        spent_ns: int64[k, len(Work)], ns since the previous match started; 0 without one.
+        excess_ns: int64[k, len(Work) + 1], ns later than the reference by each work; last column:
+            lateness carried over.
+        late_member: int64[m], the member at fault: the last, or one that its rank had waited for;
+            ABSENT if no rank was late.
+        cause: int64[m], the largest column of its `excess_ns`, else ABSENT.
     """
 
     previous_member: Int64Array
@@ -283,15 +278,13 @@ class MoreWork(Record):
 
     Attributes:
         name: the operator, else the kernel (`is_kernel`), with most of it.
-        phase: where in the step most of it is, if known.
-        ratio: how often it runs on this rank / on the others where that differs, else its GPU time
-            / theirs: a GPU that waits a lot between its kernels runs each of them faster.
-        calls, usual_calls: how often it runs on this rank, and on the others.
-        excess_ns: by how much longer it runs, ns.
-        surplus_ns: what the rank computes too much in all, at its own speed, ns: the calls of what
-            it runs more often than the others, of all else how much longer it runs.
+        ratio: calls here / on the others where these differ, else GPU time / theirs.
+        calls, usual_calls: per step, on this rank and on the others.
+        excess_ns: how much longer it runs, ns.
+        surplus_ns: all that the rank computes too much, at its own speed, ns: extra calls, and the
+            extra length of all else.
         site: where in the program most of it was launched.
-        is_slower: the same kernels as often, each longer by about as much; `ratio` is of all.
+        is_slower: True if the same kernels run as often, each longer; `ratio` is of all.
     """
 
     name: str
@@ -309,7 +302,7 @@ class MoreWork(Record):
 class _Ran(Arrays):
     """GPU time and calls by name on each rank, per step: float64[r, w]; r ranks, w names.
 
-    Usual is the median of the other ranks. The phases are where in the step most of a name is.
+    Usual is the median of the other ranks.
     """
 
     names: tuple[Any, ...]

@@ -1,11 +1,8 @@
 """Operations of several ranks that are one: collectives, and sends with their receives.
 
-Ranks carry out the operations of one process group in one order; sends and receives are matched by
-their peers and order. Recordings that do not agree in kind and size throughout stay unmatched.
-
-The numbers of the steps say by how many operations two recordings are shifted, else the clocks:
-the ends of one collective are a few microseconds apart on all ranks; else two recordings that are
-alike from end to end begin with the same operation.
+Operations of one process group are matched by order, messages by their peers, too. Recordings that
+differ in kind or size anywhere stay unmatched. The shift of two recordings follows from step
+numbers, else from clocks; recordings of equal content begin with the same operation.
 """
 
 from __future__ import annotations
@@ -83,13 +80,11 @@ class Matches(Arrays):
     Matches are ascending by the recorded start of their first member.
 
     Attributes:
-        first: int64[m + 1]; the members of match i are ``first[i]`` to ``first[i + 1]``, at least
-            two, by rank.
-        part_index, operation_index: int32[k] and int64[k], of each member, into the parts and that
-            part's operations.
+        first: int64[m + 1]; members of match i are ``first[i]`` to ``first[i + 1]``, by rank.
+        part_index, operation_index: int32[k], int64[k], into the parts and their operations.
         basis: int8[m], a `Basis`.
-        unmatched: int64[parts], how many operations of each part have no match.
-        unmatched_why: per part why, in words; empty where all have one.
+        unmatched: int64[parts], operations without a match.
+        unmatched_why: per part, in words; empty where all have one.
     """
 
     first: Int64Array
@@ -122,8 +117,8 @@ class Matches(Arrays):
 class _Operations(Arrays):
     """The operations of all parts, part after part, each by start; n rows.
 
-    Receives are sends here, seen from the other end. Groups are those of all parts, times by the
-    recorded clocks. The size is that which is the same on all ranks, else ABSENT.
+    Receives are sends here, seen from the other end. Times are by the recorded clocks; the size is
+    ABSENT unless all ranks have the same.
     """
 
     part_index: Int64Array
@@ -285,8 +280,7 @@ def _describe(reason: NDArray[np.int8]) -> str:
 def number_peers(parts: Sequence[RankPart]) -> tuple[RankPart, ...]:
     """Number the peers of messages as the ranks are numbered in the report.
 
-    A file that does not say which rank it is has the number of its place there, but messages name
-    it by its rank. So a message from or to such a file, or that could be with one, has no peer.
+    A file of unknown rank is numbered by its place: messages that may be with it have no peer.
     """
     if all(part.is_rank_known for part in parts):
         return tuple(parts)

@@ -83,8 +83,7 @@ class Job(Tabled):
 class Merged(Record, eq=False):
     """Files of a job, merged: what was known of each by rank, and int64[c], ns, as of the members.
 
-    Who waits for whom `is_by_recording`, or else the profiler changed that, and only the stragglers
-    decide how long the job's step takes.
+    Unless `is_by_recording`, the profiler changed who waits, and only stragglers decide the step.
     """
 
     job: Job

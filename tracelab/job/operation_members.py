@@ -1,7 +1,4 @@
-"""Matched operations as one table: a row for each rank that takes part in each, on the job's clock.
-
-A collective begins on a rank when its kernel starts there, and moves data once all ranks have come.
-"""
+"""Matched operations as one table, on the job's clock: a row for each rank of each operation."""
 
 from __future__ import annotations
 
@@ -34,21 +31,19 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 class Members(Arrays):
     """Members of matched operations; k rows in the order of `Matches`, m matches.
 
-    ``wait_ns + transfer_ns`` is the length of the operation's kernel on that rank, to the
-    nanosecond. Operations that share a kernel share its times: it waits for the last of its peers.
+    ``wait_ns + transfer_ns`` is the length of the kernel, whose operations share its times.
 
     Attributes:
         operation: int8[k], an `Operation`.
-        kernel_index: intp[k], the kernel, among those of all members.
-        is_shared: bool[k], the kernel carries out other operations as well.
+        kernel_index: intp[k], among the kernels of all members.
+        is_shared: bool[k], the kernel carries out other operations, too.
         arrival_ns: int64[k], ns on the job's clock, the start of the kernel.
-        awaited_member: int64[k], the member that arrived last of those that its kernel needed.
-        wait_ns: int64[k], ns, until that one had arrived, at most the kernel's length.
+        awaited_member: int64[k], the last to arrive of those that its kernel needed.
+        wait_ns: int64[k], ns until then, at most the kernel's length.
         error_ns: int64[k], ns, the residual of the rank's clock.
-        last_member: int64[m], the member of each match that arrived last, by `margin_ns`; ABSENT
-            where all arrived within the error of their clocks.
-        last_arrival_ns: int64[m], ns on the job's clock, when all had arrived.
-        of_part: the members of each rank, intp, ascending.
+        last_member: int64[m], by `margin_ns`; ABSENT if all arrived within the clocks' error.
+        last_arrival_ns: int64[m], ns on the job's clock.
+        of_part: per rank intp, its members, ascending.
     """
 
     parts: tuple[RankPart, ...]
@@ -122,7 +117,6 @@ class Members(Arrays):
 def find_members(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> Members:
     """Put matched operations on the job's clock, and split their time into wait and transfer.
 
-    A rank is late only if it came later than another by more than the residuals of their clocks.
     The slow reference model is ``tests/reference/waits.py``.
     """
     first, match_index = matches.first, matches.match_index
@@ -178,8 +172,8 @@ def _awaited_member(
     last = np.lexsort((-member, arrival_ns, match_index))[first[1:] - 1]
     awaited = last[match_index]
     end_ns = arrival_ns + length_ns
-    # Except in operations that end together, a rank that ended before the last one came needed only
-    # those before it: the root of a broadcast, the sender of a message that a buffer holds.
+    # A rank that ended before the last one came needed only those before it: a broadcast's root, a
+    # buffered send.
     is_early = (end_ns < arrival_ns[awaited]) & ~np.isin(operation, ENDS_TOGETHER)
     for early in np.flatnonzero(is_early).tolist():
         begin = first[match_index[early]]

@@ -1,7 +1,4 @@
-"""Part of a job that one rank's file gives: small columns in place of its events.
-
-Each file is analyzed alone, in whichever process; only this travels on.
-"""
+"""Part of a job that one rank's file gives: small columns in place of its events."""
 
 from __future__ import annotations
 
@@ -85,8 +82,7 @@ class Culprit(Record):
 class PartSteps(Arrays):
     """The steps of one file, in order; windows in ns since the file's origin.
 
-    Of a report of one step that alone is steady. The batch is of a program that serves requests
-    phase and number of each: "decode 8".
+    A batch is phase and number of the requests that a step serves: "decode 8".
     """
 
     number: Int64Array
@@ -110,39 +106,34 @@ class RankProgram(Arrays):
 class RankPart(Arrays):
     """The communication of one rank, and how it spent the time in between; c operations, by start.
 
-    An operation is a collective or, of a kernel that sends and receives, one of its sends and
-    receives; those of one kernel share its times. Times are ns since the file's first event.
+    An operation is a collective, or one of the sends and receives of a kernel, which share its
+    times. Times are ns since the file's first event.
 
     Attributes:
-        path: the file.
         origin_ns: the file's first event by its own clock, ns since 1970 or the machine's start.
-        device: the device that decides, whose time is followed.
+        device: the device that decides.
         sites: where in the program operations were called.
-        culprits: what kept the device idle.
-        kernel_names: the names of kernels that communicate.
+        culprits: causes of the device's idle time.
         work_sites: where most compute of the middle steady step was launched.
-        work_site_ns: int64[w], ns, how long it took.
-        start_ns, end_ns: int64[c], ns, of the operation's kernel.
-        kernel_id: int64[c], event id of the kernel; the same for operations that share it.
+        work_site_ns: int64[w], ns, how long that took.
+        start_ns, end_ns, kernel_id: int64[c], ns and event id of the operation's kernel.
         operation: int8[c], an `Operation`.
         kernel_name_index, group_index, site_index: int32[c], into the tuples of these.
-        sequence: int64[c], the sequence number within the group, ABSENT where the file has none.
-        peer_rank: int64[c], the rank that a send or receive is with, else ABSENT.
-        in_bytes, out_bytes: int64[c], what goes in and comes out on this rank, ABSENT if unknown.
-        step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
-        exposed_index: int64[e], into the operations, of each piece of communication of the device
-            with no compute beside it; of operations that share a kernel the first.
+        sequence: int64[c], within the group, else ABSENT.
+        peer_rank: int64[c], the other rank of a send or receive, else ABSENT.
+        in_bytes, out_bytes: int64[c], of this rank, else ABSENT.
+        step_index: int32[c], into `steps`, by launch, else ABSENT.
+        exposed_index: int64[e], operation (the first of its kernel) of each exposed piece.
         exposed_blocker: int8[e], the `OverlapBlocker`.
-        work: by `Work`, when the device did it; no two overlap.
-        culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
-            since the operation before it started, for `culprit_ns`; ABSENT without any.
-        passes: when its forward and backward passes ran, of a rank that sends or receives.
-        ways: the ways back from its operations and its steps; None without operations or launches.
+        work: by `Work`, when the device did it; disjoint.
+        culprit_index: int32[c], into `culprits`, the longest since the operation before, for
+            `culprit_ns`; else ABSENT.
+        passes: its forward and backward passes, of a rank that sends or receives.
+        ways: the ways back for the critical path; None without operations or launches.
         program: its steady steps, or why they are not replayed; None if not requested.
-        is_rank_known: the number is its rank, not its file's place among the files.
-        first_ns, last_ns: ns, the start and end of all that is measured.
-        shown: when the device did each kind of work, compute by its phase where that is known,
-            whatever else it did meanwhile.
+        is_rank_known: False if the number is the file's place among the files.
+        first_ns, last_ns: ns, all that is measured.
+        shown: when the device did each kind of work, compute by phase; kinds may overlap.
     """
 
     rank: int

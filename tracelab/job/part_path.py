@@ -1,7 +1,7 @@
 """Ways back through one rank, for the job's critical path: what its work waited for.
 
-That is walked when the events are gone. So each file gives its recorded program as a tree: each
-call and activity leads back to the one that it waited for, of several to that which ended last.
+Each file gives its recorded program as a tree, in which each call and activity leads back to the
+last that it waited for: the path is walked when the events are gone.
 """
 
 from __future__ import annotations
@@ -39,16 +39,14 @@ class PathPart(Arrays):
     """Ways back through one rank; k stretches, each followed by what came before it.
 
     Times are ns since the file's first event. A stretch ends where the one that led to it begins.
-    Each leads up to an operation or to an end.
 
     Attributes:
-        places: what stretches are spent on; the last one is None, for what is not known.
-        place_index, kind: int32[k] and int8[k], the place and `PathKind` of each.
-        since_ns: int64[k], ns, when each stretch began.
-        following: int32[k], the stretch to go on with, ABSENT at the beginning of the recording.
-        operation_stretch: int32[c], of each operation its kernel.
-        end_stretch, end_ns: int32[s + 1] and int64[s + 1], what led up to the end of each step, and
-            to that of the trace, and when.
+        places: what stretches are spent on; the last is None, unknown.
+        place_index, kind: int32[k], int8[k], the place and `PathKind`.
+        since_ns: int64[k], ns, begins.
+        following: int32[k], the stretch to go on with, ABSENT at the recording's beginning.
+        operation_stretch: int32[c], the stretch of each operation's kernel.
+        end_stretch, end_ns: int32[s + 1], int64[s + 1], the ends of steps and of the trace.
         first_ns: ns, when the recording began.
     """
 
@@ -130,7 +128,7 @@ def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | N
 
 
 def _leading_up(following: IndexArray, ends: IndexArray) -> BoolArray:
-    """bool[k], the stretches that some of them lead back to, and these.
+    """bool[k], these stretches and those that they lead back to.
 
     >>> _leading_up(np.array([ABSENT, 0, 0, 1]), np.array([3])).tolist()
     [True, True, False, True]

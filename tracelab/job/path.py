@@ -1,8 +1,7 @@
 """The critical path of a job: the chain of work, from rank to rank, that decided how long it took.
 
-It walks back from the latest end of the last steady step, on a rank along the critical path of its
-file. A communication kernel that waited for another rank counts from when that rank had arrived;
-before that the path goes on there. The parts tile the window to the nanosecond.
+It walks back from the latest end of the last steady step, along the paths of the files. At a
+communication kernel that waited, it goes on at the rank that arrived last.
 """
 
 from __future__ import annotations
@@ -141,8 +140,8 @@ class _Walk:
 
     Attributes:
         start_ns: where it ends, ns on the job's clock.
-        stretches: part index, start and end of each stretch on one rank, the last one first.
-        spent: by part index, kind and place how many stretches, and how long, ns.
+        stretches: part index, start and end, the last one first.
+        spent: count and ns by part index, kind and place.
     """
 
     def __init__(self, members: Members, ways: Sequence[PathPart], start_ns: int) -> None:

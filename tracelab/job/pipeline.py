@@ -1,13 +1,10 @@
 """Pipelines: their schedule, how long their stages had nothing to compute, and why.
 
-A schedule lasts from the first compute of any stage in a step to the last, on the job's clock,
-without the optimizer. A stage's bubble is the share of it in which that stage computed nothing of
-its passes. Where p stages take equally long for each of m microbatches, messages take no time and
-no host is late, it is ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3)
-and with 1F1B (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1).
+A schedule lasts from the first compute of any stage in a step to the last, without the optimizer.
+Its ideal bubble is ``(p-1)/(m+p-1)`` for p stages and m microbatches, with GPipe (Huang et al.,
+arXiv 1811.06965, section 2.3) and 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2.1).
 
-The path through a schedule walks back from its end: where a stage waited for a neighbor, it goes on
-at the neighbor. All on it has to become shorter for the schedule to become shorter.
+The path through a schedule walks back from its end, to the neighbor where a stage waited.
 """
 
 from __future__ import annotations
@@ -303,8 +300,7 @@ def _bounds(
 
 
 def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
-    # From a stage's first message to its last it launches all of them; the first stage, which sends
-    # before it receives, all but one.
+    # Between its first and last message a stage launches all of them; the first stage all but one.
     assert chain.order.microbatches is not None
     count = chain.order.microbatches - (stage == 0)
     total_ns = 0
@@ -351,8 +347,8 @@ def _bubbles(
 class _Line(Arrays):
     """One rank on the job's clock; e pieces of messages that were exposed, in order and disjoint.
 
-    In a piece the rank waited for its neighbor (ABSENT for none) from the start until
-    `piece_wait_ns`. Passes are int64[steps, 2], operations int64[c, 2], the start and end of each.
+    A piece is a wait for the neighbor (else ABSENT) until `piece_wait_ns`. Passes are int64[steps,
+    2], operations int64[c, 2], start and end.
     """
 
     part: RankPart
@@ -397,8 +393,7 @@ def _walk_back(
 ) -> dict[int, tuple[int, ...]]:
     """Walk back through one schedule, from the latest end of the passes of a rank.
 
-    Returns:
-        by rank its part of the path without compute, ns: messages, idle because of its host, else.
+    Returns ns without compute by rank: messages, idle because of its host, else.
     """
     spent = {rank: np.zeros(3, dtype=np.int64) for rank in passes}
     rank = max(passes, key=lambda rank: passes[rank][1])

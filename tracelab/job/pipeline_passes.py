@@ -1,7 +1,4 @@
-"""The forward and backward passes of one rank: when they ran, and what each send came after.
-
-Only jobs that send and receive need this; the optimizer is no part of a pipeline's schedule.
-"""
+"""The forward and backward passes of one rank: when they ran, and what each send came after."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ class Passes(Arrays):
     """The passes of the s steps of one rank, and the host at its c communication operations.
 
     Attributes:
-        start_ns, end_ns: int64[s], ns, from the first kernel of a step's forward and backward
-            passes to the end of the last one, on the device that decides; ABSENT without any.
-        launched_ns: int64[c], ns, when the host launched the operation, or ABSENT.
-        waited_ns, computes: int64[c], ns, how long the launching thread had been blocked, in a data
-            loader or in the profiler by then, and how many compute kernels had been launched.
-        phase: int8[c], the `Phase` in which the last of them was launched.
+        start_ns, end_ns: int64[s], ns, first to last kernel of the passes on the device that
+            decides, else ABSENT.
+        launched_ns: int64[c], ns, or ABSENT.
+        waited_ns, computes: int64[c], ns that the launching thread was blocked, loading data or in
+            the profiler by then, and compute kernels launched by then.
+        phase: int8[c], the `Phase` of the last of these.
     """
 
     start_ns: Int64Array

@@ -1,12 +1,8 @@
 """Ranks that are the stages of a pipeline, their order, and the schedule by which they work.
 
-Sends and receives tell it, in the order in which each rank launched them. All but the first stage
-have to receive before they have anything to send.
-
-Where the last rank of several sends to the first, they have several chunks of the model each, and
-the schedule is not measured: with m microbatches and v chunks the first rank sends v*m activations
-to the next, the last one (v-1)*m to the first. A ring that passes blocks around (context
-parallelism) sends as many there as elsewhere, and is no pipeline.
+The order in which each rank launched its messages tells these. With m microbatches and v chunks the
+first rank sends v*m activations to the next, the last (v-1)*m to the first: several chunks are not
+measured. A ring that sends as many everywhere (context parallelism) is no pipeline.
 """
 
 from __future__ import annotations
@@ -49,10 +45,7 @@ class Message(NamedTuple):
 
 
 class Order(Record):
-    """Order of the messages of a pipeline: the microbatches of a step, the schedule that it shows.
-
-    With an unknown schedule, `why` tells what was seen instead.
-    """
+    """Order of the messages of a pipeline: the microbatches of a step, and the schedule."""
 
     stages: int
     microbatches: int | None
@@ -63,8 +56,7 @@ class Order(Record):
 class Chain(Record):
     """One pipeline of the job; ranks are by stage.
 
-    The steps that have this order, with the messages of each stage, by launch; none with an unknown
-    order. Other steady steps are counted.
+    Steps of this order, with the messages of each stage, by launch; other steady steps are counted.
     """
 
     ranks: tuple[int, ...]
@@ -148,10 +140,7 @@ def _components(
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, IndexArray], members: Sequence[int]
 ) -> tuple[_Ranked, _OfStages] | None:
-    """Find the pipeline that members are in one step; None if they are no pipeline.
-
-    `chosen` are the sends and receives of those that have a file.
-    """
+    """Find the pipeline that members are in one step; None if they are no pipeline."""
     peers = {rank: set(part_of[rank].peer_rank[index].tolist()) for rank, index in chosen.items()}
     if any(not 0 < len(of_rank) <= 2 for of_rank in peers.values()):
         return None
@@ -213,8 +202,7 @@ def _messages(
 ) -> _OfStages:
     """Find the messages of each stage; tensors of one microbatch are one.
 
-    A rank computes between the sends of two microbatches. How many tensors it sends for each says
-    how many its neighbor receives for each.
+    A rank computes between the sends of two microbatches.
     """
     tensors: dict[tuple[int, int], int] = {}
     for rank in ranks:

@@ -1,9 +1,7 @@
 """The replay of a job: all ranks together, and what its step takes when some of them change.
 
-How long a rank waits for the others follows from the replay: nothing is saved where another rank
-decides. Ranks do the same between the same collectives, so their work is compared, and made alike,
-stretch by stretch: what the host launched from one to the next. Where ranks meet in pairs only, as
-the stages of a pipeline do, a stretch is the whole.
+Ranks do the same between the same collectives, so work is compared and made alike by stretch: what
+the host launched from one collective to the next, or everything where ranks meet in pairs.
 """
 
 from __future__ import annotations
@@ -39,8 +37,8 @@ TOO_MANY_RANKS = (
 # Of the measured step.
 _MAX_ERROR_SHARE = 0.02
 
-# What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
-# 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
+# Compute beside a waiting NCCL kernel, whose 24 blocks take 24 of 132 multiprocessors: 1.14 to 1.39
+# times as long in captures.
 _SLOWED, _MAX_SLOWED_SHARE = 24 / 132, 0.28
 # GPUs that wait less clock lower: the same products took up to 12 % longer.
 _MARGIN = 0.08
@@ -84,11 +82,10 @@ class JobReplay(Arrays):
     """The ranks of a job as they are replayed; none and None where they are not.
 
     Attributes:
-        stretches: the work of each.
-        surplus_ns: of each rank that launches more than the others what its GPU computes too much
-            in all steps, at its own speed, ns; else None.
-        slowed_ns: int64[n], ns that each node computed beside a kernel of its rank that waited.
-        waited_ns: int64[r], ns, how long each rank waits in the replay.
+        surplus_ns: per rank that launches more than the others, the GPU's extra work in all steps,
+            ns; else None.
+        slowed_ns: int64[n], ns that each node computed beside a waiting kernel of its rank.
+        waited_ns: int64[r], ns that each rank waits in the replay.
     """
 
     baseline: JobBaseline
@@ -103,8 +100,7 @@ class JobReplay(Arrays):
 class Change(Record, eq=False):
     """A change of some ranks: the programs that they have with it, by their index.
 
-    The bounds that it leaves open are `low`, the faster one, and `high`; the margin is by which
-    shares a step may be shorter and longer than predicted.
+    `low` is the faster bound; the margin is the shares by which a step may be shorter and longer.
     """
 
     programs: Mapping[int, Program]
@@ -303,11 +299,10 @@ class Stretches(Arrays):
     """The work of one rank by stretch; s stretches, the same on all ranks.
 
     Attributes:
-        node_stretch: intp[n], of each node of its program; ABSENT of communication.
-        edge_stretch: intp[e], of edges that are the host's work or blocking calls' waits, else
-            ABSENT.
-        gpu_ns, host_ns: int64[s], ns, of activities, and of the host between and in its calls.
-        waits: int64[s], how many calls wait for the GPU.
+        node_stretch: intp[n], ABSENT for communication.
+        edge_stretch: intp[e], for host work or waits of blocking calls, else ABSENT.
+        gpu_ns, host_ns: int64[s], ns, activities; the host between and in its calls.
+        waits: int64[s], calls that wait for the GPU.
     """
 
     node_stretch: IndexArray
@@ -373,7 +368,7 @@ def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
 
 
 def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
-    """Return how long pieces may be, ns, to be no longer than a limit together.
+    """Return the longest piece, ns, with which all fit a limit together.
 
     >>> _cap_ns(np.array([10, 2, 7]), 12), _cap_ns(np.array([10, 2, 7]), 3)
     (5, 1)

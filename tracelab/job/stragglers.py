@@ -1,11 +1,8 @@
 """Stragglers: ranks that arrive late at collectives, step after step, while others are idle.
 
-A rank's lateness costs another one the exposed part of its waits, and of these only what no third
-rank was missing in: had this rank come in time, the next one would decide. The job gains what the
-rank gains that waits least, and no more than the late rank itself has too much.
-
-The profiler slows the host: a rank that launches more than the others then comes last, whoever
-does without it. Where that made the steps much longer, the difference is taken from the cost.
+Lateness costs another rank the exposed part of its waits for this rank alone. The job gains what
+the least waiting rank gains, at most what the late rank has too much. The profiler makes a rank
+that launches more come last: in slowed steps that is taken from the cost.
 """
 
 from __future__ import annotations
@@ -111,9 +108,9 @@ def find_stragglers(
 ) -> tuple[Straggler, ...]:
     """Find the ranks that cost the job time because they arrive late, the most expensive first.
 
-    A rank whose cost does not exceed what that varies by from step to step is left out. No change
-    saves `overhead_ns`, ns, by which the profiler made a step of each longer. Stages of a pipeline
-    wait by nature. If `is_slowed`, the profiler may have made a rank late, whatever it does.
+    A cost within its variation from step to step is left out. `overhead_ns`, ns, is what the
+    profiler added to a step of each rank, which no change saves. If `is_slowed`, the profiler may
+    have made a rank late.
     """
     is_message = members.matches.basis == Basis.PEERS
     if not in_pipeline:  # of kernels that both send and receive neither is first by nature
@@ -169,10 +166,10 @@ class Lost(Record):
     """Time that one rank costs the others, by step: int64[steps], ns.
 
     Attributes:
-        wait_ns: how long each other rank waited for this one alone.
-        cost_ns: what all of them waited at least: what the job lost.
-        shared_out_ns: what it would have gained had all done the mean work.
-        overhead_ns: ns, what of a step's length is the profiler's, and not in the cost.
+        wait_ns: waits of each other rank for this one alone.
+        cost_ns: the least of them: what the job lost.
+        shared_out_ns: its gain had all done the mean work.
+        overhead_ns: the profiler's part of the step, not in the cost.
     """
 
     wait_ns: dict[int, Int64Array]

@@ -1,7 +1,7 @@
 """The collector of GPU activity: Kineto, or Cuspy, the CUPTI collector of newer PyTorch.
 
-A process can have only one of them: CUPTI has one subscriber, and never goes back to Kineto's
-interface. So what the process has used so far decides, and looking for Cuspy must not subscribe.
+CUPTI has one subscriber and never goes back to Kineto's interface: a process has one collector, and
+looking for Cuspy must not subscribe.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ CollectorSetting: TypeAlias = Literal["auto", "kineto", "cuspy"]
 COLLECTOR_SETTINGS: tuple[str, ...] = get_args(CollectorSetting)
 
 _PACKAGE = "torch.profiler._cuspy"
-# LIBCUPTI_MIN_VERSION of torch 2.15, which can be imported only where cupti-python is installed.
-# The libcupti that torch 2.15 itself installs is 13.2.
+# LIBCUPTI_MIN_VERSION of torch 2.15, which needs cupti-python to be imported.
 MIN_LIBCUPTI = 130300
 _DRIVER = "libcuda.so.1"  # without it libcupti 13.2 crashes when asked for its version
 _LOG_LEVEL, _SILENT = "KINETO_LOG_LEVEL", "99"  # above all levels, and versions add some
@@ -39,8 +38,8 @@ _AFTER_CUSPY = (
 )
 # CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
 _CUPTI_KIND_CUDA_EVENT = 36
-# From this CUDA version on, stock Kineto no longer receives the event records that say what a
-# stream waits for (pytorch/kineto PR 1552), unless the kind above is enabled.
+# Stock Kineto loses event records from here on (pytorch/kineto PR 1552), unless the kind above is
+# enabled.
 _RECORDS_LOST_SINCE = (12, 9)
 
 
@@ -48,8 +47,8 @@ class Choice(Record):
     """The collector that records.
 
     Attributes:
-        collector: None where the one that was chosen must not start.
-        reason: why there is no collector, or why it is Kineto though this torch has Cuspy; else "".
+        collector: None if the chosen one must not start.
+        reason: why there is none, or why Kineto though this torch has Cuspy; else "".
     """
 
     collector: Collector | None
@@ -134,7 +133,7 @@ def is_kineto_session(session: Any) -> bool:
 def quiet_kineto() -> Iterator[None]:
     """Keep Kineto's log out of the program's stderr, unless the user has chosen a log level.
 
-    Kineto reads its level once, when the process's first profiler is prepared.
+    Kineto reads its level once, as the first profiler is prepared.
     """
     if _LOG_LEVEL in os.environ:
         yield

@@ -86,8 +86,7 @@ _SMALL_FILE_BYTES = 64 * 1024 * 1024
 def every_wait_is_resolved(path: Path) -> bool | None:
     """True if each stream wait in a trace names the event record that it waits for.
 
-    The text is searched without reading the trace, because the program that records waits for it.
-    None where the file holds no wait, or is too large to look.
+    Searches the text without parsing it. None without waits, or if the file is too large.
     """
     if path.stat().st_size > _SMALL_FILE_BYTES:
         return None

@@ -42,8 +42,8 @@ def around(
 ) -> Callable[..., Any]:
     """Call something before and after each call of a function.
 
-    A coroutine or a generator ends when it is exhausted. After an exception `after` is not called.
-    Within what `torch.compile` compiles neither is: they would be compiled anew for each step.
+    A coroutine or a generator ends when it is exhausted. `after` is not called after an exception,
+    and neither is inside `torch.compile`, which would compile anew for each step.
     """
     from torch.compiler import is_compiling
 
@@ -94,7 +94,7 @@ def watch_function(name: str, call: Callable[[], None]) -> None:
 def watch_optimizer_step(call: Callable[[], None]) -> None:
     """Call something after each step of the program's first optimizer, from now on.
 
-    When the first one is gone, the next to step takes its place.
+    When that is gone, the next to step takes its place.
     """
     require_pytorch()
     from torch.optim.optimizer import register_optimizer_step_post_hook

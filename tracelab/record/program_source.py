@@ -27,8 +27,8 @@ class ProgramSource(NamedTuple):
 
     Attributes:
         scopes: as of `scopes_as_lists`.
-        texts: line, in digits, to its text, of the lines that call something.
-        cells: cell of a notebook, such as In[3], by which the others name it.
+        texts: line number, in digits, to text, of lines that call something.
+        cells: cell of a notebook, such as In[3], by profiler name.
     """
 
     scopes: str
@@ -39,8 +39,8 @@ class ProgramSource(NamedTuple):
 def describe_source(folders: Iterable[str]) -> ProgramSource:
     """The scopes of the modules that the program has imported by now, and the lines that call.
 
-    A file is named from its folder on, as the profiler names it. What is beyond a megabyte is left
-    out; cells of a notebook and the script itself come first.
+    Files are named from their folder on, as by the profiler; at most a megabyte, cells and the
+    script first.
     """
     files: dict[str, list[Any]] = {}
     texts: dict[str, dict[str, str]] = {}

@@ -43,15 +43,13 @@ if TYPE_CHECKING:
     import torch
 
 _BASELINE_BLOCKS = 3
-# A program that still warms up takes less from block to block: more are timed, and the last count.
-# Blocks of one that does not differed by less than that, and not twice in a row in one direction.
+# A program that warms up takes less by more than this, or twice in a row: more blocks are timed.
 _WARMS_UP = 1.1
 _MAX_MORE_BLOCKS = 3
 # With the profiler no host takes that much less: what was timed before is another state.
 _NOT_THE_SAME = 0.8
-# Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth
-# of one that is as long as this. If the planned steps take less, a block has more of them, up to a
-# limit: the program may end soon.
+# Filling and draining queues took 4 to 70 us on an H200, a seventieth of such a block. Shorter ones
+# get more steps, up to a limit: the program may end soon.
 _MIN_BLOCK_MS = 5.0
 _MAX_TIMES_PLANNED = 8
 _BASELINE_KEYS = ("unprofiled_step_ms", "unprofiled_host_step_ms", "unprofiled_block_steps")
@@ -263,7 +261,7 @@ class Recorder:
     def _watch_profilers() -> None:
         """Keep a process from having two profilers, which crashes it.
 
-        The program's own goes first: a recorder that is at work then ends with what it has.
+        The program's own goes first: a recorder at work ends with what it has.
         """
         if Recorder._sessions_are_watched:
             return
@@ -346,8 +344,7 @@ class Recorder:
 
     def _step_under_profiler(self, profiler: torch.profiler.profile) -> None:
         if self.count == self.calls:
-            # Of the recorded steps only the host's time can be had: a synchronize at their end
-            # would stand in the trace. How long they took on the GPU, the trace itself tells.
+            # Only the host's time: a synchronize would stand in the trace.
             host_ms = self._elapsed_ms() / self._steps
             self._metadata["profiled_host_step_ms"] = f"{host_ms:.6f}"
             self._check_baseline(host_ms)
@@ -370,7 +367,7 @@ class Recorder:
     def _begin(self) -> None:
         """Time the steps after the skipped ones, or start the profiler immediately.
 
-        CUDA is initialized only now: a program may still choose its devices, or fork, before.
+        CUDA is initialized only now: the program may choose devices, or fork, before.
         """
         import torch
 
@@ -405,8 +402,8 @@ class Recorder:
             self._profiler.__exit__(None, None, None)  # within the warm-up it saves nothing
             return
         if self.collector == "kineto":
-            # Only now are the profiler's CUPTI buffers registered: enabling the kind before them
-            # was seen to hang every process of a job. Beside Cuspy it must stay off.
+            # The profiler's CUPTI buffers are registered only now: before, this hung every process
+            # of a job. Off beside Cuspy.
             setting = self._event_records_setting
             is_wanted = kineto_loses_records() if setting is None else setting
             self._has_event_records = is_wanted and switch_event_records(on=True)

@@ -1,9 +1,8 @@
 """Edits of how the GPU computes: in TF32, with channels last, in one kernel, for one token.
 
-The bounds are the least and the most that was gained by any operator measured on an H100 (PyTorch
-2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8 convolutions with gradients, 6 other
-operators, 42 interpolations, 3 convolutional networks, 224 attentions with gradients (32 to 4,096
-positions, heads of 32 to 128, 98 in float32), and 64 embeddings of 50,000 to 8 million rows.
+Bounds are the least and the most gained by any operator measured on an H100 (PyTorch 2.11, CUDA
+13.0): 31 matrix products, 8 convolutions, 42 interpolations, 3 networks, 224 attentions, 64
+embeddings and 6 others.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ _UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables bel
 _SPEEDUP = np.array([[1.0, 1.3, 1.8], [1.3, 1.9, 2.5], [1.2, 2.0, 4.5], [1.9, 4.5, 8.3]])
 # Of convolutions with the changes of layout that TF32 kernels need, whatever their length.
 _SPEEDUP_OF_CONVOLUTION = np.array([1.0, 2.0, 4.6])
-# What is left of activities in double precision, in single precision with TF32: at least, typically
-# and at most.
+# Share left of double precision in single with TF32: at least, typically, at most.
 _OF_FLOAT64 = np.array([[0.4, 0.7, 1.3], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7]])
 _OF_FLOAT64_PRODUCT = np.array(
     [[0.4, 0.9, 1.8], [0.4, 0.5, 0.7], [0.14, 0.3, 0.62], [0.14, 0.3, 0.62]]
@@ -56,28 +54,25 @@ _OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 1.0]] * 4)
 _OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
 # Forward and backward: of nearest neighbors 1.3 to 2.3, else 0.2 to 2.7.
 _OF_INTERPOLATION = np.array([[0.2, 1.5, 2.7]] * 4)
-# How many times as long a fused attention takes as the products of one that is written by hand, by
-# how many positions a softmax is over: up to 64, 128, 256, 512, 1,024 and more.
+# Fused attention / the products of one by hand, by positions of the softmax: up to 64, 128, 256,
+# 512, 1,024 and more.
 _OF_PRODUCTS = np.array(
     [[1.2, 2.1, 3.2], [0.9, 1.1, 2.1], [0.65, 0.95, 1.8], [0.45, 0.7, 1.4], [0.35, 0.55, 1.2],
      [0.3, 0.5, 1.2]]
 )  # fmt: skip
-# What half precision leaves of a fused attention in float32: 0.3 to 0.8 of 32 positions, 0.06 to
+# Share left of a fused float32 attention in half precision: 0.3 to 0.8 of 32 positions, 0.06 to
 # 0.16 of 4,096.
 _OF_FLOAT32_ATTENTION = np.array([[0.16, 0.3, 0.8]] * 3 + [[0.06, 0.15, 0.8]])
-# How many times as long a chain of elementwise kernels takes in one kernel as the longest of them,
-# which need not be stored where it is as large because of broadcasting.
+# One fused kernel / the longest of a chain, which broadcasting may have made large.
 _OF_LONGEST = np.array([0.15, 1.0, 2.0])
-# The gradient of an embedding as one of its whole table: it is filled with zeros, the rows that
-# were used are summed up, and it is added to that of the next use.
+# The gradient of an embedding's whole table is filled with zeros, summed up, and added to the next.
 _TABLE_GRADIENT = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
 _TABLE_NODE = re.compile(r"^autograd::engine::evaluate_function: Embedding(?:Bag)?Backward\d+$")
 _FILLS = re.compile(r"^aten::(?:fill|zero)_$")
 _ADDS = re.compile(r"^aten::add_?$")
 # An addition reads two tables and writes one.
 _ADDITION_PER_FILL = 3.25
-# How many times as long as a fill the passes of an optimizer over table, gradient and moments take:
-# by the names of what it calls; the first that is there counts.
+# Passes of an optimizer over table, gradient and moments, in fills, by the first name that matches.
 _PASSES = {
     r"^aten::_fused_": np.array([8.0, 10.0, 12.0]),
     r"^Optimizer\.step#SGD\.": np.array([3.0, 3.6, 6.0]),
@@ -87,14 +82,13 @@ _PASSES = {
 _OF_USED_ROWS = np.array([2.0, 3.5, 6.0])
 _MIN_BITS, _TYPICAL_BITS = 6, 8
 
-# What is left of a pass over sequences, of 1,024 tokens or more together, if it runs one token of
-# each: of nine in ten parts of 132 passes (`tests/benchmarks/cached_passes.py`, an H200).
+# Share left of a pass over 1,024 tokens or more if it runs one token: nine in ten of 132
+# (`tests/benchmarks/cached_passes.py`, an H200).
 _OF_ONE_TOKEN = np.array(
     [[0.19, 0.46, 0.91], [0.057, 0.23, 0.73], [0.024, 0.11, 0.55], [0.003, 0.024, 0.2]]
 )
 
-# What is left of activities whose names pass a test, float64[4, 3], by how long they took. Of
-# several tests that a name passes the last counts.
+# Share left by name, float64[4, 3], by duration; the last test that a name passes counts.
 LeftByName = Mapping[Callable[[str], bool], NDArray[np.float64]]
 FLOAT32: LeftByName = {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
 CHANNELS_LAST: LeftByName = {
@@ -128,8 +122,7 @@ def tf32(program: Program, selection: Selection) -> Edited:
 def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
     """float64[m, 3], what is left of each activity if embeddings have sparse gradients.
 
-    All where the rows that a step uses take longer than the table, or where each gradient is added
-    to another one: a layer has the same weight.
+    All where a step uses most rows, or where a layer shares the weight.
     """
     is_gradient = launched_within(timeline, _TABLE_GRADIENT.search)
     is_filled = is_gradient & launched_by(timeline, _FILLS.search)

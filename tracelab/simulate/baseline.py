@@ -1,9 +1,7 @@
 """The baseline: the steady steps replayed unchanged, and whether that can be trusted.
 
-A replay that is off by more than 2 % for the steps as they are, or rests on delays that the file
-does not explain, says nothing about steps that are changed. That is asked of the steps as they were
-recorded; without the profiler they need not be steady. What is predicted is carried over to the one
-step of which all that is printed is a share.
+A replay that is more than 2 % off the recorded steps, or rests on unexplained delays, predicts
+nothing. Predictions are carried over to the step that is printed.
 """
 
 from __future__ import annotations
@@ -59,9 +57,9 @@ class StepBasis(Record):
     def carry(self, replayed_ns: int, start_ns: int, bounds: Bounds, remains_ns: int) -> Bounds:
         """Carry a prediction of the replay's own step over to this one, within what can be saved.
 
-        The share that is saved stays. The bounds widen by how much the two lengths differ. The
-        step starts at `start_ns`, that is `replayed_ns` less what comes before the change, and any
-        step with it takes what `remains_ns`, as of `gpu_chain`.
+        The saved share stays; the bounds widen by the difference of the two lengths. The replay
+        without what comes before the change takes `start_ns`, any step with it at least
+        `remains_ns` (see `gpu_chain`).
         """
         share = self.step_ns / replayed_ns
         differs = abs(1 / share - 1)
@@ -84,9 +82,8 @@ class StepBasis(Record):
 def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     """Measure the length of a file's step.
 
-    Timed from empty queues on, with the wait for the GPU, few steps take up to a third more than
-    among others: with a replay `follows_ns` is that of a step which follows another one, without
-    one it is no longer than recorded.
+    Steps timed from empty queues on take up to a third more than others: with a replay,
+    `follows_ns` is that of a step which follows another; without one, no more than recorded counts.
     """
     whole_ns = timeline.windows[0].length_ns
     if timeline.steady is None:
@@ -113,11 +110,10 @@ def gpu_chain(program: Program) -> Program:
 
 # Of the measured step.
 _MAX_ERROR_SHARE = 0.02
-# Of 35 captures the four that a replay got wrong had 31 % and more of the step in delays that
-# nothing explains, all others at most 1.7 %.
+# Of 35 captures the 4 with wrong replays had 31 % and more of unexplained delay, the others at most
+# 1.7 %.
 _MAX_UNEXPLAINED_SHARE = 0.02
-# A host is faster or slower a few minutes later: four fifths of the rounds of
-# tests/benchmarks/judgement/measured.json are as near their median.
+# Four fifths of the rounds of tests/benchmarks/judgement/measured.json are as near their median.
 _DRIFT = 0.15
 # A host that takes less of the step makes no difference to its length.
 _MIN_DECISIVE_HOST_SHARE = 0.5

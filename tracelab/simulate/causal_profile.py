@@ -1,8 +1,7 @@
 """The causal profile: what would a step take if a line, an operator or a kernel cost nothing?
 
-Each item is taken out of the replayed step, and nothing belongs to two. Host work is its line's,
-the one in the program's own code that called what ran; or its outermost tensor operator's. A GPU
-activity is of the item that launched it.
+No item shares work with another: host work belongs to the innermost line of the program's own, or
+to the outermost tensor operator; an activity to the item that launched it.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ class Items(Arrays):
     """The items of a program.
 
     Attributes:
-        of_node: intp[n], the item of each node, else ABSENT.
-        of_piece: intp[k], the item of each of `pieces`, the host's work.
+        of_node, of_piece: intp[n], intp[k], the item of each node and of each of `pieces`, the
+            host's work; else ABSENT.
     """
 
     sites: Sites
@@ -208,9 +207,8 @@ _GPU = (Via.STREAM, Via.EVENT, Via.QUEUE, Via.SM)
 class CriticalCycle(Arrays):
     """Critical cycle of a step: the nodes and edges that each wait for the one before.
 
-    Walked back from the last node, from each to the one that it waited for last, until a node comes
-    again; a program that runs once has a path. The edges, intp[k], each come from the node that
-    decides. Times are ns per step that host work, and activities with gaps of streams, decide.
+    Walked back from the last node until a node comes again; a path in a program that runs once.
+    Edges are intp[k]; times ns per step.
     """
 
     edge: IndexArray
@@ -314,8 +312,8 @@ def causal_profile(
 ) -> tuple[CausalMetrics, ...]:
     """Say what a step would take if each item cost nothing, half as much, or did not wait.
 
-    First come two rows of all work of the host and of all GPU activities; then the items with most
-    time of their own, that which saves most first; then all others. Findings are rows alone.
+    The first two rows are all host work and all GPU activities; then the largest items, by saving;
+    then all others. Findings are rows alone.
     """
     if baseline.program is None or baseline.step_ns is None or sites is None:
         return ()

@@ -55,9 +55,8 @@ from tracelab.simulate.waits import (
     unblock,
 )
 
-# The call that launches a graph, more for each of its nodes, and the gap between two of them, ns:
-# predicted, at least and at most; of H200s. A call took 3 to 25 us for 100 nodes without the
-# profiler, and 0.7 us a node with it. Gaps were 0.1 us between tiny kernels, 0.5 us in the mean.
+# Launch of a graph, more per node, and gap between nodes, ns: predicted, least, most (H200s). A
+# call took 3 to 25 us for 100 nodes, 0.7 us a node with the profiler; gaps 0.1 to 0.5 us.
 _CALL_NS, _NODE_NS, _GAP_NS = (10_000, 4_000, 10_000), (0, 0, 700), (500, 100, 700)
 
 
@@ -99,8 +98,7 @@ def graph(program: Program, selection: Selection) -> Edited:
 def one_batch(program: Program, selection: Selection) -> Edited:
     """Its micro-batches become one batch, which is launched once; what loads the data stays.
 
-    A kernel of that batch takes at least as long as one of a micro-batch, at most as long as all of
-    theirs: predicted is the mean. At most, memory is enough for batches of two.
+    A kernel then takes between the longest and the sum of theirs: predicted is the mean.
     """
     number = _micro_batches(selection)
     if number < 2:
@@ -160,8 +158,7 @@ def _call_ns(
 class _Runs(Arrays):
     """Launches of a place that come one after another on a thread in one step, at least two.
 
-    Blocking calls and host work other than launching end a run, and are in none. What is in none
-    has the number ABSENT, and 0 launches.
+    Blocking calls and other host work end a run; what is in none has ABSENT, and 0 launches.
     """
 
     number: Int64Array
@@ -218,8 +215,7 @@ def _still_blocks(program: Program, sites: Sites) -> BoolArray:
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the host work that a batch keeps: predicted, least and most."""
-    # Data loading stays, and work other than launching, and time outside all named regions. Other
-    # silence that is longer than launches take stays at most.
+    # Data loading and work outside named regions stay; other long silence stays at most.
     silent, unknown = sites.silent_shares
     stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), unknown)
     return stays, stays, np.maximum(stays, silent)
@@ -296,7 +292,7 @@ def use_gpu(program: Program, selection: Selection) -> Edited:
 def python(program: Program, selection: Selection, value: float) -> Edited:
     """What the host does there beside PyTorch takes `value` times as long: Python, numpy.
 
-    If nothing is left of work between a copy from the GPU and one to it, these two go as well.
+    If nothing is left between a copy from the GPU and one to it, both go.
     """
     share = selection.python_share
     changed = scale_host_work(program, share, value)
@@ -324,8 +320,8 @@ def load(program: Program, selection: Selection, value: float) -> Edited:
 def workers(program: Program, selection: Selection, value: float) -> Edited:
     """So many times as many processes load the data, one step ahead.
 
-    With a processor each, the launching thread waits for none of it, or for its share of what is
-    left; where they share one, for twice that share.
+    The launching thread waits for its share of what is left, or for twice that if they share a
+    processor.
     """
     shares = (1 / max(value, 1), 0.0, min(1.0, 2 / max(value, 1)))
     middle, low, high = (load(program, selection, share) for share in shares)
@@ -348,8 +344,8 @@ def _count(selection: Selection) -> int:
 ONLY_IN_JOB = "it compares the ranks of a job, and needs the files of all of them"
 
 
-# By how much a step may be shorter and longer than predicted, as shares of the prediction: of 19
-# fixes that were made and captured (shared/REPLAY.md).
+# Shares by which a step was shorter and longer than predicted: 19 captured fixes
+# (shared/REPLAY.md).
 NEAR = (0.03, 0.03)
 _LONGER = (0.03, 0.10)  # also as workers share the processors with the thread that launches
 _ROUGH = (0.15, 0.15)
@@ -360,9 +356,9 @@ class EditKind(NamedTuple):
     """One kind of edit.
 
     Attributes:
-        apply: a function of a program, the `Selection` of a place, and the value if it has one.
+        apply: a function of a program, a `Selection`, and the value if it has one.
         about: what it does, a clause.
-        margin: by which shares of its prediction a step may be shorter and longer.
+        margin: shares by which a step may be shorter and longer.
         has_value: whether it is written with a value.
         needs_place: whether everywhere makes no sense.
     """

@@ -34,8 +34,8 @@ class _Replay(NamedTuple):
 
     Attributes:
         row: intp[k], the timeline rows of its nodes.
-        is_last: bool[k], which of them are the last of their stream in it.
-        has_many: it is on too many streams for each of them to be a branch.
+        is_last: bool[k], the last of their stream in it.
+        has_many: it has too many streams for each to be a branch.
     """
 
     row: IndexArray
@@ -78,8 +78,7 @@ def _before_replays(
     graph: Graph, row: IndexArray, gap_ns: Int64Array, latency_ns: Int64Array
 ) -> Int64Array:
     """int64[k], ns, the latencies of starts, where those of graphs are the trace's own."""
-    # 3.4 to 5.5 us after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler: the
-    # median counts, however few starts show it, if it needs no explanation itself.
+    # 3.4 to 5.5 us after a kernel, 6.8 to 13 us after a copy on H200s, with the profiler.
     timeline = graph.host.timeline
     begins = replayed(timeline)[row] & (timeline.launch_id[row] != timeline.launch_id[row - 1])
     is_shown = begins & (graph.binding.constraint[row] == Constraint.STREAM)
@@ -179,8 +178,8 @@ def _inferred_branches(
     timeline: Timeline, replays: Sequence[_Replay]
 ) -> tuple[IndexArray, IndexArray]:
     """Infer from the times the waits between branches of graphs: pairs of rows."""
-    # A node that started later than its stream allowed, just after a node of another branch had
-    # ended, waited for that. Of few streams each is a branch from the begin on, of many not.
+    # A node late for its stream, just after another branch's node, waited for that. Few streams are
+    # branches from the start.
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
     for row, is_last, has_many in replays:
@@ -200,8 +199,7 @@ def _inferred_branches(
 
 def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """Link the work after a graph to the ends of its other branches."""
-    # Of many branches only the one that ended last is linked, as all pairs would be their square;
-    # and most nodes start late for reasons of their graph: only its first shows how soon.
+    # Of many branches only the last to end is linked (all pairs would be their square).
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     pairs = []
@@ -234,9 +232,8 @@ def _typical_gap_ns(graph: Graph, source: IndexArray, target: IndexArray) -> Int
 
 def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """Link the work before and after a graph of several streams, in each of its streams."""
-    # The file does not say what it had to wait for, nor what waited for it. What was over keeps its
-    # place: a graph comes after the last of what was launched before it and had ended, and so does
-    # what was launched after it and began when it had ended.
+    # Unknown waits: a graph follows the last work launched before it that had ended; later work
+    # that began after it follows it.
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     launched_ns = np.where(

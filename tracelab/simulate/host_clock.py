@@ -1,7 +1,6 @@
 """The host's time without the profiler, at every moment of the steps that are replayed.
 
-The replay of the calibrated program says when each call begins and ends. In between, what the
-profiler took is taken away where it recorded something.
+Between the replayed calls, the profiler's time is taken away where it recorded something.
 """
 
 from __future__ import annotations
@@ -116,8 +115,7 @@ def _shortened(
     length_ns: Int64Array, cost_ns: NDArray[np.float64], stretch: IndexArray, left_ns: Int64Array
 ) -> NDArray[np.float64]:
     """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it."""
-    # What the profiler took goes first: less of it where that is too much. Where it is too little,
-    # what remains shrinks in proportion. A stretch that takes longer is drawn out evenly.
+    # The profiler's time goes first; if that is too little, the rest shrinks in proportion.
     whole_ns, profiler_ns = (
         np.bincount(stretch, of_piece, len(left_ns)) for of_piece in (length_ns, cost_ns)
     )

@@ -26,16 +26,14 @@ from tracelab.model.lookup import expand_ranges, groups_of, is_nested, rows_of, 
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import Edges, Via, edges, join_pairs
 
-# A thread that waits for another one records nothing meanwhile. Between two operators of a thread
-# that works pass up to some 20 us.
+# A waiting thread records nothing; a working one pauses up to some 20 us.
 _ASLEEP_NS = 20_000
 
 
 class Calls(Arrays):
     """The outermost calls that launch or block, by thread and begin.
 
-    For each event of the trace `index_of` is the call that it is or lies in, else ABSENT; so is
-    `blocking`, a `Blocking`, for calls that do not block.
+    `index_of` each event is the call that it is or lies in, else ABSENT; `blocking` likewise.
     """
 
     event_id: Int64Array
@@ -74,12 +72,11 @@ def find_hand_overs(
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """Find where threads waited for others between two of their calls, and for which call.
 
-    A thread that records nothing while another one returns from calls, and then goes on, waited for
-    the last of those, as autograd's does for the main one.
+    A thread that records nothing while another returns from calls waited for the last of these, as
+    autograd's does.
 
-    Returns:
-        int64[h] each: the first call of the thread that goes on; the last call of the other thread
-        before that; ns from its return to the begin of the first; and how long that waited, ns.
+    Returns int64[h] each: the call that goes on; the other thread's call before; ns from its return
+    to that begin; and the wait, ns.
     """
     threads = list(groups_of(calls.thread_index))
     if len(threads) < 2:
@@ -158,10 +155,10 @@ class Nodes(Arrays):
     """First the return of each call, then the begins of some, then the end of each activity.
 
     Attributes:
-        begin_call: intp[b], the calls with a node for their begin: they return after what they
-            launch has started.
-        entry: intp[c], the node that each call begins with, its own where that is the return.
-        launch_call: int64[m], per timeline row the call that launched it, else ABSENT.
+        begin_call: intp[b], calls with a node for their begin: what they launch starts before they
+            return.
+        entry: intp[c], the node that each call begins with.
+        launch_call: int64[m], per timeline row, else ABSENT.
         activity: intp[m], the node of each timeline row.
     """
 
@@ -200,13 +197,13 @@ def find_nodes(host: Host) -> Nodes:
 
 # What a blocking call takes that has nothing to wait for, where the trace has too few of them.
 _OWN_WAIT_NS = 4_000
-# How soon a call returns depends on the machine and differs little in one file: 2.5 us (2.4 to 2.7)
-# behind graphs on H200s, 4.0 to 5.0 in captures of kernels.
+# Wake-ups differ little in one file: 2.5 us behind graphs on H200s, 4.0 to 5.0 in captures of
+# kernels.
 _MIN_WAKE_UPS = 5
 # What a copy call takes by itself where it has to wait for its copy, at most.
 _OWN_COPY_NS = 10_000
-# So many launches a stream takes before the next one has to wait: 1,021 on H200 with CUDA 13.0,
-# `tests/benchmarks/contention.py`; 990 to 999 were seen in captures.
+# Launches in a stream before one waits: 1,021 (H200, CUDA 13.0, `tests/benchmarks/contention.py`);
+# 990 to 999 in captures.
 LAUNCHES_IN_QUEUE = 1_021
 
 

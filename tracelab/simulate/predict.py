@@ -23,10 +23,9 @@ class Fix(Record):
 
     Attributes:
         name: what it is called.
-        edits: the changes, made one after the other; beside an `Edit` any function from a program
-            to another one.
-        findings: indices of the findings that it is of.
-        after: changes that are made before, of other findings; predicted is what these ones add.
+        edits: made in order: each an `Edit`, or a function from a program to another.
+        findings: indices of its findings.
+        after: changes made before; predicted is what these add.
     """
 
     name: str
@@ -124,19 +123,18 @@ def _changed(change: Change, sites: Sites, program: Program) -> Edited:
 
 # --- the interval of a prediction ---
 
-# Kernels may take longer on a GPU that hardly idles any more: a product took 171 us in a step
-# with waits and 191 us in one without (shared/REPLAY.md).
+# A product took 171 us in a step with waits, 191 us in one without (shared/REPLAY.md).
 _CLOCKS = 0.1
-# What is left of a step often takes less than predicted: by this share of what a fix takes away in
-# the median of 31 programs (tests/benchmarks/judgement).
+# Median of 31 programs: the rest shrinks by this share of what a fix takes away
+# (tests/benchmarks/judgement).
 _LIGHTER = 0.4
 
 
 def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
     """Bound the length of a step with a fix, ns, by replays (int64[k], the likeliest first).
 
-    A fix is not worth less or more by a margin than what it changes. But a GPU that idles less runs
-    at lower clocks, and what is left often takes less than predicted, the more so the more went.
+    The margin is of what changes. A GPU that idles less runs at lower clocks; what is left often
+    takes less than predicted.
     """
     predicted_ns, at_most_ns = int(new_ns[0]), abs(step_ns - int(new_ns[0]))
     denser = max(0.0, 1 - predicted_ns / step_ns)

@@ -1,14 +1,11 @@
 """Calibration: from the recorded program to the same one without the profiler.
 
-The profiler takes time for each operator, frame and driver call that it records. How much differs
-between machines and programs, so it is fitted to what the host took before the profiler was
-started: to the host, and not to the step, for where the GPU decides, any cost fits the step. Where
-no cost fits the host, the pace of its work does.
+The profiler's cost per operator, frame and driver call is fitted to the host's unprofiled time, not
+to the step: where the GPU decides, any cost fits that. Where none fits the host, its pace is
+changed.
 
-On the GPU the profiler delays the nodes of CUDA graphs: behind one another by some 0.1 us, and by
-several where a graph is queued behind another one. Of these gaps as much is taken away as the step
-needs to take what it took; where it does not tell, both ends are possible. Kernels, and the gaps
-between kernels launched one by one, stay as they were recorded.
+The profiler delays nodes of CUDA graphs by 0.1 us each, and queued graphs by several: as much of
+these gaps goes as the step needs, or both ends are possible. Kernels and other gaps stay.
 """
 
 from __future__ import annotations
@@ -52,25 +49,21 @@ from tracelab.simulate.recorded import host_steps
 from tracelab.simulate.replay import REPETITIONS, replay
 from tracelab.simulate.sites import other_work
 
-# What recording a Python function takes of what an operator or the call of a module takes: 0.24 us
-# of 0.66 and 0.92 (tests/benchmarks/event_costs.py).
+# A Python function takes 0.24 us to record; an operator 0.66, a module 0.92
+# (tests/benchmarks/event_costs.py).
 _OF_FUNCTION, _OF_EVENT = 0.25, 1.0
-# Nineteen of twenty bundled captures are fitted with at most 5.7 us an event
-# (tests/benchmarks/calibrations.py).
+# 19 of 20 bundled captures need at most 5.7 us an event (tests/benchmarks/calibrations.py).
 _MAX_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MAX_COST_NS, 41)
-# Half of 150 captures are fitted with 1.3 to 3.2 us an event, one in ten with more than 5 us
-# (tests/benchmarks/calibrations.py). Where less than the first would do and the host does other
-# work, that work took longer when it was timed: numpy takes 57 to 69 ms in steps of one recording.
-# Where the highest cost is too little, the profiler slows all of the host: what compilers write
-# runs at a third of its pace.
+# Half of 150 captures need 1.3 to 3.2 us an event, one in ten over 5 us
+# (tests/benchmarks/calibrations.py). Below the first, other host work was slower when timed (numpy:
+# 57 to 69 ms); above the last, the profiler slows all of the host.
 _MIN_COST_NS, _TYPICAL_COST_NS, _LARGE_COST_NS = 1_000, 2_000, 5_000
 _PACES = np.linspace(0.15, 2, 75)
 _COARSE_PACES = np.append(np.arange(0, 74, 8), 74)  # indices of `_PACES`
 # The share of a stretch of time that stays, however much is recorded in it.
 MIN_LEFT_SHARE = 0.1
-# From the end of the host's part to that of the wait for the GPU where that is done already. The
-# first recorders looked for the devices in use meanwhile: 98 to 250 us in captures.
+# From the end of the host's part to a wait that is over: the first recorders took 98 to 250 us.
 _WAIT_NS = (5_000, 60_000)
 _FIRST_BLOCK_STEPS, _FIRST_WAIT_NS = 2, (95_000, 250_000)
 # Two blocks of steps without the profiler differ by as much.
@@ -88,8 +81,7 @@ _GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class Recording(Arrays):
     """Work of the profiler during the host's part of a program: events, edge by edge, node by node.
 
-    A Python function counts as a quarter of an event. Begins and ends of events cut the time of
-    edges into pieces, with half of what counts for the functions at their ends.
+    Begins and ends of events cut edges into pieces; a Python function counts as a quarter event.
     """
 
     of_edge: NDArray[np.float64]
@@ -102,8 +94,7 @@ class Recording(Arrays):
     def edge_overheads_ns(self, event_ns: float) -> NDArray[np.float64]:
         """float64[e], ns, what the profiler took of each edge, if an event took so long.
 
-        Functions take no more of a piece than it can lose: a line of Python may call functions of C
-        every 200 ns, and recording takes less of these.
+        Functions take no more of a piece than it can lose.
         """
         most_ns = self.piece_ns * (1 - MIN_LEFT_SHARE)
         too_much_ns = np.maximum(self.piece_functions * event_ns - most_ns, 0)
@@ -115,11 +106,11 @@ class Fit(Arrays):
     """A program whose host takes what it took without the profiler.
 
     Attributes:
-        least, most: the same with the least and the most cost that fit, where they differ much.
-        event_ns: the cost of one recorded event that is no Python function, ns.
-        host_ns: what the host takes for a step, timed as the recorder does, ns.
-        shortest_ns, longest_ns: what a step takes, timed like that, ns.
-        time_ns: int64[n], ns, when each node is reached first.
+        least, most: with the least and most cost that fit, where they differ much.
+        event_ns: the cost of one recorded event, ns.
+        host_ns: the host's time of a step, as the recorder times it.
+        shortest_ns, longest_ns: the step, timed like that.
+        time_ns: int64[n], ns, when each node is first reached.
     """
 
     program: Program
@@ -143,8 +134,7 @@ class Fit(Arrays):
 class Calibration(Fit):
     """A program without the profiler, and how it compares with what the recorder timed.
 
-    Of the possible lengths of a step `step_ns` is the nearest to what was timed. The `ends` are
-    with the least and the most cost that fit as well, where they differ much.
+    `step_ns` is the possible length nearest to the timed one; `ends` have the least and most cost.
     """
 
     step_ns: int
@@ -281,8 +271,7 @@ def _fitting_shares(
         for fit in fits
     ]
     faster = [fit.longest_ns / timed_ns / (1 - _NOISE) for fit in fits]
-    # The larger the share, the faster: as a rule both run downwards. Where one does not, the least
-    # share is the first that is not too slow, and the most the last that is not too fast.
+    # A larger share is faster, as a rule: else the first not too slow, and the last not too fast.
     least = float(np.interp(1, np.minimum.accumulate(slower)[::-1], shares[::-1]))
     most = float(np.interp(1, np.maximum.accumulate(faster[::-1]), shares[::-1]))
     return least, max(least, most)
@@ -333,8 +322,8 @@ def _between_calls(
     recorded: RecordedEvents, program: Program, begin_ns: Int64Array
 ) -> tuple[IndexArray, NDArray[np.int32], Int64Array, Int64Array]:
     """The time that edges of the host stand for: edges, threads, since and until, ns."""
-    # Where one thread goes on after another one, the other's time counts until the first wakes up.
-    # From the last step to the next it is the end of the one, and the beginning of the other.
+    # A thread that was woken counts from its wake-up; the edge between steps is the end of one and
+    # the beginning of the other.
     source, target, via = program.source, program.target, program.via
     source, target, via = program.source, program.target, program.via
     thread = program.thread_index
@@ -482,7 +471,7 @@ def _calls_of_steps(graph: Graph, program: Program) -> BoolArray:
 class _Blocks:
     """The steps of a program as the recorder timed them: some in a row, from empty queues on.
 
-    The first recorders did not say how many. A program of fewer steps is repeated.
+    A program of fewer steps is repeated.
     """
 
     def __init__(self, graph: Graph, program: Program, block_steps: int | None) -> None:
@@ -554,8 +543,8 @@ class _Blocks:
         self, programs: Sequence[Program], latency_ns: Int64Array, ends_ns: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The same of a block of more steps than the programs have."""
-        # Host and GPU go on at the pace from the first repetition to the last one in the block:
-        # exact where the block ends with a repetition, and has no more of them than are replayed.
+        # The pace stays from the first repetition to the block's last: exact if the block ends with
+        # a repetition.
         steps = programs[0].steps
         repetitions = min(REPETITIONS, 1 + -(-self._repeated_steps // steps))
         time_ns = replay(programs, repetitions).time_ns

@@ -1,8 +1,7 @@
 """The program that a replay runs: what takes time and what waits for what; and changes of it.
 
-A node is the return of a host call, the begin of one, or the end of a GPU activity. It is reached
-once everything before it was, each with its latency; then comes what it costs itself. A change is
-another cost, another latency, an edge more or an edge less.
+A node is the return or begin of a host call, or the end of an activity: reached when all before it
+are, each with its latency; then comes its own cost.
 """
 
 from __future__ import annotations
@@ -76,21 +75,19 @@ class Program(Arrays):
 
     Attributes:
         kind: int8[n], a `NodeKind`.
-        event_id: int64[n].
         row: int64[n], the timeline row of activities, else ABSENT.
-        cost_ns: int64[n], ns, what each takes by itself: the duration of an activity, that of a
-            call without what it waited for.
+        cost_ns: int64[n], ns, without waits.
         moment_ns: int64[n], ns, when it was reached in the recording.
         thread_index: int32[n], index into `Trace.threads` of calls, else ABSENT.
         stream_index: intp[n], index into `Timeline.streams` of activities, else ABSENT.
-        activity_kind: int8[n], the `Kind` of activities, else ABSENT.
-        launch_node: intp[n], of activities the CALL node of what launched them, else ABSENT.
+        activity_kind: int8[n], a `Kind`, else ABSENT.
+        launch_node: intp[n], the CALL node that launched an activity, else ABSENT.
         source, target: intp[e], nodes.
         via: int8[e], a `Via`.
         lag: int8[e], 1 where the source is of the repetition before, else 0 and before the target.
-        latency_ns: int64[e], ns, between the two; `NEVER` for an edge that was taken away.
-        steps, length_ns: how many steps it is, and how long they took in the recording, ns.
-        is_repeated: whether the steps are repeated; a program without steps runs once.
+        latency_ns: int64[e], ns; `NEVER` for a removed edge.
+        steps, length_ns: how many steps it is, and their recorded length, ns.
+        is_repeated: False for a program without steps, which runs once.
     """
 
     kind: NDArray[np.int8]
@@ -239,9 +236,7 @@ def add_edges(
 def kept_before(program: Program, nodes: BoolArray) -> tuple[IndexArray, NDArray[np.int8]]:
     """Return the predecessor of each activity in its stream if some (bool[n]) were removed.
 
-    Returns:
-        intp[n], the last other one before it, else ABSENT; and int8[n], 1 where that is of the
-        repetition before.
+    Returns intp[n], else ABSENT; and int8[n], 1 if it is of the repetition before.
     """
     before = np.full(len(program.kind), ABSENT, dtype=np.intp)
     lag = np.zeros(len(before), dtype=np.int8)
@@ -261,7 +256,7 @@ def kept_before(program: Program, nodes: BoolArray) -> tuple[IndexArray, NDArray
 def remove_activities(program: Program, nodes: BoolArray, gap_ns: Int64Array) -> Program:
     """Take some activities (bool[n]) away: the next in a stream follows the one before.
 
-    The gaps are int64[kinds, kinds], ns, typical between two activities of a stream.
+    Typical gaps in a stream are int64[kinds, kinds], ns.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     is_stream = program.via == Via.STREAM
@@ -280,7 +275,7 @@ def remove_activities(program: Program, nodes: BoolArray, gap_ns: Int64Array) ->
 def out_of_stream(program: Program, nodes: BoolArray, gap_ns: Int64Array) -> Program:
     """Let some activities (bool[n]) neither wait for their stream nor their stream for them.
 
-    What waits for them still waits for what came before them. Gaps as of `remove_activities`.
+    What waits for them also waits for what came before them. Gaps as of `remove_activities`.
     """
     into, out_of = nodes[program.target], nodes[program.source]
     before, lag = kept_before(program, nodes)
@@ -309,13 +304,12 @@ def chain_activities(program: Program, nodes: IndexArray, gap_ns: ArrayLike) -> 
 
 # All measured on H200s of 132 multiprocessors, by ``tests/benchmarks/contention.py``.
 
-# Beside an all-reduce of NCCL's 24 blocks matrix products of 1.7 ms took 30 % longer, of 0.2 ms
-# 47 % and of 0.04 ms 97 %: their blocks, one for each multiprocessor, then come in two waves.
-# Elementwise kernels took 17 to 74 % longer.
+# Beside NCCL's 24 blocks matrix products of 1.7 ms took 30 % longer, 0.2 ms 47 %, 0.04 ms 97 % (two
+# waves); elementwise kernels 17 to 74 %.
 _LONG_NS = 1_000_000
 _SLOWER_LONG, _SLOWER = 0.30, 0.47
-# During copies, matrix products took longer by this share, and those of 0.2 ms and more began later
-# by this, ns.
+# During copies, matrix products took longer by this share; from 0.2 ms on they began later by this,
+# ns.
 _BESIDE_COPY = {"p2p": (0.035, 3_000), "h2d": (0.01, 3_000), "d2h": (0.01, 1_200)}
 _LARGE_NS = 100_000
 
@@ -325,8 +319,8 @@ def slower_beside(
 ) -> Program:
     """Let compute take longer for as long as communication or copies run beside it.
 
-    Sources (intp[k]) now run beside others; targets are the first activity, of another stream,
-    beside each. The direction of copies is str[n].
+    Sources (intp[k]) now run beside others, targets are the first activity of another stream beside
+    each. Directions are str[n].
     """
     is_long = program.cost_ns >= _LONG_NS
     by_comm = np.where(is_long, _SLOWER_LONG, _SLOWER)

@@ -25,8 +25,8 @@ from tracelab.simulate.program import Edges, NodeKind, Program, Via, add_edges
 class Recorded(Arrays):
     """A whole file as a program that runs once; no edge has a lag.
 
-    The `sequence` of each node, intp[n], is its thread or stream: threads first, then streams. The
-    host began its call, or the one that launched it, at `host_ns`, int64[n], else ABSENT.
+    `sequence`, intp[n], is a thread or, after these, a stream. `host_ns`, int64[n], is the begin of
+    the call or launch, else ABSENT.
     """
 
     program: Program
@@ -120,8 +120,7 @@ _MAX_NODES = 8_000
 def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
     """Return the first and the last of the steps to repeat, as indices; None without steady steps.
 
-    They are the longest run of steady steps without an irregular one, the last of several, and as a
-    rule have a step before them, which shows what a step waits for of the one before.
+    They are the last of the longest runs without an irregular step, after another step if possible.
     """
     steady = timeline.steady
     if steady is None:
@@ -154,8 +153,8 @@ def host_steps(timeline: Timeline, program: Program) -> IndexArray:
 def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
     """Cut out the steps from one to another as a program that is repeated.
 
-    What the first of them waited for in the step before, each repetition waits for in the one
-    before: at the same distance from its end.
+    Waits for the step before become waits for the repetition before, at the same distance from its
+    end.
     """
     timeline, whole = graph.host.timeline, recorded.program
     first, last = timeline.steps[first_step], timeline.steps[last_step]
@@ -175,8 +174,7 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
 def whole(graph: Graph, recorded: Recorded) -> Program:
     """Make a program that runs once of a file without steps, in the window of its figures.
 
-    That begins with the first GPU activity. What the host did before is as it was, whatever is
-    changed.
+    That begins with the first GPU activity; host work before it never changes.
     """
     program, window = recorded.program, graph.host.timeline.windows[0]
     is_before = (program.kind != NodeKind.ACTIVITY) & (program.moment_ns <= window.start_ns)

@@ -1,10 +1,8 @@
 """Replay programs: what a step takes once each repetition goes on as the one before it.
 
-The time at which a node is reached is the latest over what leads to it, a recurrence of maxima and
-sums. Nodes are computed by blocks, as a running maximum, and together in all programs that differ
-by an edit. A block is a run of nodes along one thread or stream. What one of its nodes waits for
-besides the node before it lies in an earlier block: one begins where the host waits for a GPU, a
-stream waits for what the host launched after that, or a thread goes on after another one.
+A node's time is the latest over what leads to it. Nodes are computed by block, as a running
+maximum, in all programs of an edit together. A block is a run along one thread or stream, all of
+whose other waits are for earlier blocks.
 """
 
 from __future__ import annotations
@@ -28,11 +26,11 @@ class BlockOrder(Arrays):
     """An order of nodes by block, and of the edges that lead into blocks.
 
     Attributes:
-        node, position: intp[n], the nodes by block, and where each node stands there.
-        along: intp[n], per position the edge from the node before it in its block, else ABSENT.
-        edge: intp[k], all other edges by block, then by their turn.
-        position_of_edge: intp[k], where the target of each of these stands.
-        blocks: what to compute, one after another.
+        node, position: intp[n], the nodes by block, and the position of each.
+        along: intp[n], per position the edge from the node before in its block, else ABSENT.
+        edge: intp[k], all other edges by block and turn.
+        position_of_edge: intp[k], of the target.
+        blocks: in order.
     """
 
     node: IndexArray
@@ -48,8 +46,8 @@ class Block(Record):
 
     Attributes:
         positions: a range of `BlockOrder.node`.
-        turns: ranges of `BlockOrder.edge` in which no two edges have the same target, each with the
-            targets, counted from the block's first position; None where that is every one.
+        turns: ranges of `BlockOrder.edge` without a common target, with the targets from the
+            block's first position on; None for every one.
     """
 
     positions: slice

@@ -55,10 +55,10 @@ class Selection(Record, eq=False, dict=True):
     """The part of a program that a place is.
 
     Attributes:
-        calls, activities: bool[n], the host calls that were made there, and what they launched or
-            whose name it is.
+        calls, activities: bool[n], host calls made there, and what they launched or whose name it
+            is.
         share_of: a function that gives `host_share`; None for that of the `regions`.
-        made_there: of some host events (int64[k], event ids), bool[k], which were made there.
+        made_there: of host events (int64[k], event ids), bool[k].
         is_everywhere: whether it is all of the program.
         regions: a function that gives when each thread was there, by its index.
     """
@@ -86,12 +86,12 @@ class Sites:
     """Finds the nodes of places, each place once.
 
     Attributes:
-        lines: where to look for the program's source; without it, no line is known.
-        program: the program that edits start from; they start from `loose` ones of its steps, too.
-        remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
-        first_use: the host events (int64[k], event ids) that come once: no edit changes them.
-        edited: what edits made of these programs so far, by program and by edit.
-        named: places that are only some calls or activities of another one, as of `name_events`.
+        lines: where the source is; without it, no line is known.
+        program: the program that edits start from, as well as from `loose` ones.
+        remedies: host events (int64[k], event ids) by remedy id.
+        first_use: host events (int64[k], event ids) that come once: no edit changes them.
+        edited: results by program and edit.
+        named: places that are part of another one, as of `name_events`.
     """
 
     def __init__(
@@ -472,8 +472,7 @@ def _is_file(recorded: str | None, file: str) -> bool:
 
 # --- host time between launches that is more than launching: no batch takes it away ---
 
-# PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
-# as the preparation of an optimizer's step, are gone once their launches are replayed.
+# PyTorch takes 5 to 50 us between launches; longer stretches of its own go with a replay of these.
 _LONG_NS = 200_000
 # Longer than this, and the file does not say what the host did.
 _LONG_UNKNOWN_NS = 1_000_000
@@ -498,7 +497,7 @@ def other_work(timeline: Timeline, program: Program) -> BoolArray:
 def times_of(trace: Trace, program: Program, edges: IndexArray) -> tuple[Int64Array, Int64Array]:
     """int64[k] each, ns: start and end of host-work edges in the file.
 
-    An edge from the repetition before stands for the time just before its target.
+    An edge from the repetition before is the time just before its target.
     """
     end_ns = trace.start_ns[program.event_id[program.target[edges]]]
     source_ns = trace.end_ns[program.event_id[program.source[edges]]]
@@ -509,8 +508,7 @@ def times_of(trace: Trace, program: Program, edges: IndexArray) -> tuple[Int64Ar
 def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Intervals]]:
     """Find when the file does not say what the host did: by index into `Trace.threads`.
 
-    Returns:
-        the silence longer than launches take, or unknown; and the unknown, outside named regions.
+    Returns silence longer than launches take, or unknown; and the unknown, outside named regions.
     """
     trace = host.timeline.trace
     recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]

@@ -60,10 +60,8 @@ _DEFAULT_COPY_CALL_NS = 5_000
 def unblock(program: Program, selection: Selection) -> Edited:
     """The host does not wait there; a copy that only fed the wait goes, too.
 
-    What the wait kept in order on two streams stays so, as by an event wait, unless streams wait
-    for something else there. Where data decide the size of an operator's result, the bounds are
-    that only its waits go and that the operator goes. A wait for a value that decides a branch
-    stays.
+    Streams that the wait kept in order get an event wait. Where data decide a result's size, the
+    bounds are: the waits go, the operator goes. A wait for a value that decides a branch stays.
     """
     sites = selection.sites
     calls = calls_in_same_operators(sites, selection.calls & waits_for_gpu(sites))
@@ -157,7 +155,7 @@ def remove_host_work(
 ) -> Program:
     """Take calls (bool[n]) away, what they launched, and a share of other work.
 
-    The share is float64[edges of the recorded program], of the work between calls.
+    The share is float64[edges of the recorded program].
     """
     launch = program.launch_node
     activities = (launch != ABSENT) & calls[launch]
@@ -367,10 +365,8 @@ _USE_UNKNOWN = "where the result is used is not known: at the latest at the end 
 def side_stream(program: Program, selection: Selection) -> Edited:
     """Its activities run in a stream of their own and are waited for where the result is used.
 
-    They begin once what came before them in their stream is over, but copies from the host. The
-    file does not say where a result is used: predicted is the next time that the stream waits for
-    such an activity, the lower bound the end of the step. Compute may find no free multiprocessor:
-    of that only the bounds are known.
+    That is unknown: predicted is the stream's next wait for such an activity, the lower bound the
+    step's end. Compute may find no free multiprocessor: only its bounds are known.
     """
     sites, nodes = selection.sites, selection.activities
     count = int(nodes.sum())

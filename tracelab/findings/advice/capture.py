@@ -1,6 +1,6 @@
 """Capture: what keeps the steady steps from being a CUDA graph, and which part of them can be one.
 
-While a graph is captured, no call may wait for the GPU, copy pageable memory or allocate.
+During capture, no call may wait for the GPU, copy pageable memory or allocate.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Blocker(Record):
     """The calls of one place, in words, that no capture can hold.
 
     Attributes:
-        per_step: their number in a step; in the window if there are no steps.
+        per_step: calls per step; in the window if there are no steps.
         idle_ns: ns, the idle time that they caused in all steps.
-        is_needed: True if the host cannot go on without the value, so that the call stays.
-        is_inside: True if there are launches on both sides of it in a step, more than a few.
-        edit: the change that takes them away in a replay.
+        is_needed: True if the host needs the value, so that the call stays.
+        is_inside: True if more than a few launches are on both sides of it in a step.
+        edit: the change that removes them in a replay.
     """
 
     way: Way
@@ -84,12 +84,12 @@ class Segment(Record, eq=False):
     """The largest part of the steps between two calls that stay, or from end to end of a step.
 
     Attributes:
-        launches, of_launches: the median number of calls that launch it, and a step.
+        launches, of_launches: median launches of it, and of a step.
         per_step: its repetitions in a step.
         before, after: the calls around it; None at an end of the step.
         work: its phases.
         module: the outermost module that launches most of it.
-        cut_in: "the backward pass" or a module if the calls at its ends are inside.
+        cut_in: "the backward pass" or a module if both calls are inside.
         repetitions: intp[k] each, the first timeline row of each launch.
     """
 
@@ -118,10 +118,10 @@ class Launched(Record):
     """The launches of steps that replay graphs, or of the window.
 
     Attributes:
-        eager_per_step: other calls that a graph could hold: none that waits or copies to the host.
-        is_mostly_replays: True if a replay stands for most activities, and there are few of these.
-        eager_at: the place of most of them, in words; "" without any.
-        copies_inputs: True if all of them copy inputs of compiled graphs, which can be avoided.
+        eager_per_step: other calls, without waits or copies to the host.
+        is_mostly_replays: True if few replays make most activities.
+        eager_at: the place of most eager calls, in words, or "".
+        copies_inputs: True if all copy inputs of compiled graphs, which can be avoided.
     """
 
     replays_per_step: int
@@ -135,12 +135,12 @@ class Capture(Record, eq=False):
     """The contents of a graph of the steady steps.
 
     Attributes:
-        blockers: in the order in which to remove them, those of most calls first.
-        as_is, after_removal: the largest segment between all, and without those that can go.
-        threads: other threads than the main thread and autograd's that launch much of a step.
-        has_steps: True if the file has steady steps; else it is about the window.
-        compiled_share: the share of the launches that `torch.compile` made.
-        launched: what is replayed, and launched next to it; None if most steps replay nothing.
+        blockers: in the order in which to remove them, by calls.
+        as_is, after_removal: the largest segment between all, and between those that stay.
+        threads: other threads than the main one and autograd's that launch much of a step.
+        has_steps: False if it is about the window.
+        compiled_share: share of launches by `torch.compile`.
+        launched: replays and launches next to them; None if most steps replay nothing.
     """
 
     blockers: tuple[Blocker, ...]

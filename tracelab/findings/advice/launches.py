@@ -1,7 +1,7 @@
 """Late launches: advise a CUDA graph of what can be captured, after what is in its way.
 
-No function is named that the trace's PyTorch does not have. A larger batch is not advised: no trace
-shows how much work it adds. The sentences are those of ``advice.toml``.
+Only functions of the trace's PyTorch are named, and no larger batch is advised: no trace shows its
+work. Sentences are in ``advice.toml``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Step(NamedTuple):
 class Advice(NamedTuple):
     """Numbered steps with the edit for them; None if its saving cannot be predicted.
 
-    It is possible if the trace shows that it can be done: the same launches each time.
+    It is possible if all steps launch the same.
     """
 
     fix: Instead

@@ -1,8 +1,7 @@
 """Values that the host waits for: what it may read behind a wait, and what it needs at once.
 
-A blocking call that reads a value for a log can be left out; one whose value decides what the
-program does next only moves. A call that only waits can be left out where no copy to the host was
-under way: what such a copy into pinned memory writes may be read after the first wait behind it.
+A read for a log can be left out; one that decides what the program does next only moves. A pure
+wait can go if no copy into pinned memory was under way: its data may be read after it.
 """
 
 from __future__ import annotations
@@ -34,8 +33,7 @@ SENTENCES: Mapping[str, Any] = MappingProxyType(
     tomllib.loads(Path(__file__).parents[1].joinpath("advice.toml").read_text(encoding="utf-8"))
 )
 _NEVER = np.iinfo(np.int64).min
-# The host computes between a read and the next copy to the GPU if that takes so many times as long
-# as it usually takes from launch to launch.
+# The host computes between a read and the next copy if that takes this many usual launch intervals.
 _MIN_COMPUTE_RATIO = 3
 # A batch of data is not computed from the loss that was read.
 _MAX_INPUT_BYTES_PER_READ_BYTE = 4096
@@ -154,7 +152,7 @@ def _has_work_behind(graph: Graph, index: IndexArray, row: IndexArray) -> BoolAr
 class FedBack(NamedTuple):
     """Reads from whose value the host computes its next copy, or after which it is copied back.
 
-    Both are bool[k] of blocking calls; `copy_id` are the calls that copy what was computed.
+    Both are bool[k] of blocking calls; `copy_id` are the calls of the copies.
     """
 
     is_input: BoolArray
@@ -165,8 +163,8 @@ class FedBack(NamedTuple):
 def fed_back(graph: Graph) -> FedBack:
     """Find the reads of a file that its next copies to the GPU are made of.
 
-    A read feeds an input if the same thread's next launch is a copy to the GPU, no data loader runs
-    in between, and no training step lies before the read: after that it is a loss.
+    The same thread's next launch is a copy to the GPU, with no data loader in between and no
+    training step before the read: after one it is a loss.
     """
     timeline, calls = graph.host.timeline, graph.host.blocking_calls
     trace, loading_id = timeline.trace, graph.host.loading_id

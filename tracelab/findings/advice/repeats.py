@@ -1,7 +1,6 @@
 """Launches that repeat: the same kernels with the same dimensions and shapes.
 
-No trace says how many places a mask has. But if what is computed on them is launched with the same
-dimensions in all steps, the positions most likely are the same, too.
+Masks with the same number of places in all steps most likely have the same places.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Change(Record):
     """The first difference between repetitions of the same work.
 
     Attributes:
-        kernel: another kernel, or one with other dimensions or shapes; None if all are the same.
+        kernel: one that differs, in name, dimensions or shapes; None if all are the same.
         has_shapes: True if shapes were compared.
     """
 
@@ -70,7 +69,7 @@ def find_change(context: Context, repetitions: Iterable[IndexArray]) -> Change |
 def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     """Tell whether the launches after some calls have the same dimensions in every steady step.
 
-    False, too, if a single step or launches of single blocks say nothing.
+    False, too, for a single step or launches of single blocks.
     """
     steady = context.timeline.steady
     if steady is None:

@@ -79,8 +79,8 @@ def gradients_for_nothing(graph: Graph, _events: Int64Array) -> Int64Array:
 
 def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, BoolArray]]:
     """Find backward passes whose gradients no optimizer uses, or clears: which are added."""
-    # A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
-    # the first backward pass since a step, was not cleared: no step used what was in it.
+    # A cleared gradient is stored as it is; one that is added to in the first backward pass since a
+    # step was not cleared.
     trace = timeline.trace
     steps = named(trace, is_optimizer_step, Category.ANNOTATION)
     gradients = named(trace, _ACCUMULATES.search, Category.OPERATOR)
@@ -158,8 +158,8 @@ def _find_unneeded(timeline: Timeline, gradients: Int64Array, is_added: BoolArra
 
 def before_first_use(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """Add the nodes of operators that ran before any trained parameter was used."""
-    # Nodes run by falling number, and what a thread of autograd's own did in the forward pass, as
-    # for a gradient penalty, comes last.
+    # Nodes run by falling number; autograd's own forward work, as for a gradient penalty, comes
+    # last.
     timeline, found = graph.host.timeline, [events]
     trace, operators = timeline.trace, timeline.operators
     for gradients, is_added in _useless_passes(timeline):

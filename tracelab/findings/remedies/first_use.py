@@ -155,8 +155,8 @@ def slow_first(graph: Graph, events: Int64Array) -> Int64Array:
 def fills_memory(graph: Graph, _events: Int64Array) -> Int64Array:
     """The allocator's calls that do not go on, and those by which a library begins.
 
-    All where only the first of several steps has any, or none frees and most steady steps have
-    none. In a file without steps those before the first call that frees.
+    All if only the first of several steps has any, or most steady steps have none and none frees;
+    without steps those before the first that frees.
     """
     timeline, calls = graph.host.timeline, _allocator_calls(graph)
     starts, _ = _library_starts(graph)

@@ -45,8 +45,7 @@ from tracelab.model.trace import ABSENT, Category, ReadArguments
 
 _BY_ITSELF = "aten::_scaled_dot_product_attention_math"  # where no fused kernel can be used
 _OTHER = "x"
-# An attention is a match of a regular expression: each operator is a letter, and a node of autograd
-# its capital letter.
+# An attention is matched as text: a letter per operator, capital for a node of autograd.
 _LETTERS = {
     "p": r"^aten::(?:matmul|einsum|baddbmm|bmm)$",  # only those that hold a product
     "s": r"^aten::_?softmax$",
@@ -67,20 +66,18 @@ _LETTERS = {
     "E": r"^autograd::engine::evaluate_function: (?:Add|Sub|Rsub|Mul|Div|MaskedFill|Where)"
     r"Backward\d*$",
 }
-# Between softmax and the product with the values only a cast and dropout: else the weights are used
-# for something else, too.
+# Other operators between softmax and product use the weights for something else.
 _ATTENTION = re.compile(r"p[ve]*sv*p|PV*S[VE]*P")
 # In the forward pass of one function.
 _MIN_GPU_SHARE = 0.05
 
 _CHANGES = re.compile(r"peft/.+: (?:set_adapters?|_mixed_batch_forward)$")  # of the adapter in use
-# They copy images with their channels last, and give back others. In the U-Net of a diffusion model
-# (1.3 times as long as the changes of layout) a step of 16.8 ms took 22 to 29 with channels last,
-# and one of a ResNet-50 of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
+# They copy images to channels first: a U-Net's step of 16.8 ms took 22 to 29 with channels last, a
+# ResNet-50's of 30.7 ms 42.7; with batch normalization one of 59.3 took 33.8.
 _ONLY_NCHW = r"^aten::(?:native_group_norm(?:_backward)?|instance_norm)$"
 _MAX_NCHW_SHARE = 0.1
-# Kernels of a pass that are looked at, and the share of them that must say the same length: 0.49 to
-# 0.69 of them do where each pass runs the whole sequence, 0.09 where keys and values are kept.
+# Share of kernels that say the same length: 0.49 to 0.69 where passes run whole sequences, 0.09
+# with a cache.
 _LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
 # Of a run, and those that show whether it is worth reading all.
 _MIN_PASSES, _FIRST_PASSES = 3, 6
@@ -91,8 +88,7 @@ _OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_t
 def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
     """The operators of attentions, where products are in half precision.
 
-    Nothing where a gradient is summed up on the way back, as that of a learned bias: with one, the
-    fused operator takes as long.
+    None where a gradient is summed on the way back (a learned bias): fusing saves nothing there.
     """
     operators = graph.host.timeline.operators
     if not multiplies_in_half(graph.host.timeline) or operators.have_name(_BY_ITSELF.__eq__).any():
@@ -218,8 +214,7 @@ def passes_over_growing_sequence(
 ) -> Int64Array:
     """The outermost modules' calls for the sequence of the call before and one token more.
 
-    From one call to the next most kernels have those blocks more that they have for a token: the
-    quotient of the two is the length before.
+    Most kernels grow by the blocks of one token; their quotient is the length before.
     """
     timeline = graph.host.timeline
     trace, modules = timeline.trace, Nesting(timeline.trace, events)
@@ -251,7 +246,7 @@ def passes_over_growing_sequence(
 def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]:
     """bool[n] for each run of passes (event ids of kernels[n, k]): one token longer than before.
 
-    Three in a row at least, of which the first, whose sequence nothing was kept of, is not.
+    At least three in a row, without the first, before which nothing could be kept.
     """
     if not runs:
         return []

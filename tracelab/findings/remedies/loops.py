@@ -80,9 +80,8 @@ _SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batche
 def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
     """The calls of loops of the program that launch small kernels again and again.
 
-    By built-in functions, or operators that Python calls without a name (``x + y``), which a
-    function calls for a small kernel each; or by modules of one class. Loops whose turns choose
-    elements by a mask are asked for `with_masks`, or left out.
+    By built-in functions or operators (``x + y``), a small kernel each, or by modules of one class;
+    with masks that choose elements, or without.
     """
     if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
@@ -178,8 +177,7 @@ def _are_collected(graph: Graph, caller: int, end_ns: int) -> bool:
 class _Calls(Arrays):
     """Calls that functions of the program make, by what these launch: a row for each launch.
 
-    The caller is the index of its frame, the operator that of the name of the outermost around the
-    launch, which is direct if it is what was called.
+    The caller is a frame's index, the operator the outermost's name; direct if that was called.
     """
 
     launch_id: Int64Array

@@ -1,8 +1,7 @@
 """Recognizers: what a record of `remedies.toml` may name in ``occurs``, and what they are made of.
 
-A recognizer takes a file's graph and host events (int64[k], event ids), and returns those that
-really are the pitfall. Its other parameters are keys of the record. Those that only one or two
-pitfalls need are in the modules next to this one.
+One takes a file's graph and host events (int64[k], event ids), and returns the real pitfalls; other
+parameters are keys of the record.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def recurs(graph: Graph, events: Int64Array) -> Int64Array:
 def recurring(graph: Graph, events: Events, *, least: int = _MIN_STEADY_STEPS) -> Int64Array:
     """All events if at least two steady steps, or `least`, have any, else none.
 
-    The first recorded step counts for nothing, as what comes once comes there.
+    The first recorded step does not count: things that come once come there.
     """
     timeline = graph.host.timeline
     if timeline.steady is None or not len(events):
@@ -356,8 +355,8 @@ def forward_numbers(
 ) -> tuple[Int64Array, Int64Array]:
     """The numbers of operators in their threads, and the file's numbers of these threads, int64[k].
 
-    A node of autograd has the number of the operator that it goes back through, an operator that of
-    the next node which its thread makes; ABSENT where the "args" do not say.
+    A node of autograd has its forward operator's number, an operator that of its thread's next
+    node; ABSENT if the "args" do not say.
     """
     known = arguments(operators.tolist())
     number, thread = (

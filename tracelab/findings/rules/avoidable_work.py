@@ -94,8 +94,8 @@ def _candidate(
 ) -> list[Candidate]:
     """Make one candidate of some GPU work, at the call site and kernel that take most of it.
 
-    Of each row (bool[m]) the fix saves the share `max_saved` at most. With `in_forward` places in
-    the forward pass come before others. The call sites are those of the launches, or of `made_by`.
+    The fix saves at most the share `max_saved` of each row (bool[m]). Sites are those of the
+    launches, or of `made_by`; with `in_forward`, the forward pass comes first.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))

@@ -150,8 +150,8 @@ def _is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | N
 
 
 # --- waits in a row ---
-# Without the first call the host waits at the second one for the same work, and saves only what it
-# does between the two. Only without all of them it runs ahead: they share one edit and one price.
+# Without the first call the host waits at the second for the same work: they share one edit and one
+# price.
 
 
 def _place(where: Where) -> _Place:

@@ -205,8 +205,8 @@ def _where(call_site: CallSite, lost: Mapping[int, Intervals]) -> Where:
 
 def _subtract_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
     """Return a device's time before late launches without the profiler, ns; is it a bound only?"""
-    # All that the profiler cost may have been such time. If that much is not there, the GPU worked
-    # in some of it: no more is known than how long it idles at most without the profiler.
+    # All of the profiler's cost may have been such time; if that is too much, only a bound is
+    # known.
     recording = context.recording_idle.get(device)
     recording_ns = 0 if recording is None else measure(recording)  # counted already
     overhead_ns = max(0, context.profiler_overhead_ns[device] - recording_ns)

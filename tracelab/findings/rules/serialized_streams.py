@@ -1,7 +1,4 @@
-"""TL203 and TL205: two streams that were serialized though the GPU has room for both.
-
-And a note on a kernel that leaves most of the GPU empty.
-"""
+"""TL203 and TL205: serialized streams, and kernels that leave most of the GPU empty."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def _stall_candidate(context: Context, stalls: _Stalls) -> list[Candidate]:
 class _Stalls(Arrays):
     """The long idle times of active devices that the host caused, in steady steps.
 
-    Each ends with an activity, ascending; what the host did for most of it is the culprit, or
-    ABSENT. Its step is a position among the steady steps.
+    Each ends with an activity, ascending. The culprit is what the host did for most of it, or
+    ABSENT; its step is an index into the steady steps.
     """
 
     device_number: NDArray[np.int32]
