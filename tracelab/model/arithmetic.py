@@ -209,7 +209,10 @@ def products(timeline: Timeline, rows: IndexArray, call_id: Int64Array) -> Produ
     flops, peak_ns = np.full((2, len(rows)), np.nan)
     copied = trace.copied_bytes[event_id]
     moved_bytes = np.where(copied == ABSENT, np.nan, copied)
-    is_product = match_names(trace, event_id, _is_product) & (timeline.kind[rows] == Kind.COMPUTE)
+    is_product = timeline.kind[rows] == Kind.COMPUTE
+    is_product &= match_names(
+        trace, event_id, lambda x: work_of(x) in _PRODUCTS and not _is_beside_product(x)
+    )
 
     index, known = _operator_products(timeline)
     operator = np.full(len(rows), ABSENT, dtype=np.int64)
@@ -233,10 +236,6 @@ def products(timeline: Timeline, rows: IndexArray, call_id: Int64Array) -> Produ
     number_format = np.array([x.number_format for x in known], dtype=object)[of]
     peak_ns[chosen] = 1e9 * flops[chosen] / _peaks(timeline, rows[chosen], number_format)
     return Products(is_product, flops, moved_bytes, peak_ns)
-
-
-def _is_product(name: str) -> bool:
-    return work_of(name) in _PRODUCTS and not _is_beside_product(name)
 
 
 def _product(name: str, inputs: str) -> Product | None:

@@ -416,10 +416,8 @@ def _has_no_room(timeline: Timeline, row: IndexArray, since_ns: Int64Array) -> B
         busy_ns = measure_within(computing, since_ns[late], start_ns[late])
         idle_ns[late] = start_ns[late] - since_ns[late] - busy_ns
     is_copy = timeline.kind[row] == Kind.COPY
-    is_copy &= ~match_names(timeline.trace, timeline.event_id[row], _stays_on_device)
+    is_copy &= ~match_names(
+        timeline.trace, timeline.event_id[row], lambda name: copy_direction(name) == "d2d"
+    )
     has_none: BoolArray = ~is_copy & (idle_ns <= UNEXPLAINED_NS)
     return has_none
-
-
-def _stays_on_device(name: str) -> bool:
-    return copy_direction(name) == "d2d"

@@ -86,7 +86,7 @@ class LossName(Record):
 def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
     """The ten most frequent names of each such loss of a trace, most frequent first."""
     return tuple(
-        LossName(loss, _cut(name), count, *_measure_gpu_time(trace, loss, name))
+        LossName(loss, _cut(name, _MAX_NAME_LETTERS), count, *_measure_gpu_time(trace, loss, name))
         for loss, names in trace.loss_names.items()
         for name, count in _most_frequent(names.items())
     )
@@ -160,10 +160,9 @@ def _where(devices: Sequence[int]) -> str:
     return f", on GPU {devices[0]}" if len(devices) == 1 else f", on {len(devices)} GPUs"
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= _MAX_NAME_LETTERS else f"{name[: _MAX_NAME_LETTERS - 1]}…"
-
-
 def _shown(name: str) -> str:
-    text = " ".join(name.replace("`", "'").split())
-    return text if len(text) <= _MAX_SHOWN_LETTERS else f"{text[: _MAX_SHOWN_LETTERS - 1]}…"
+    return _cut(" ".join(name.replace("`", "'").split()), _MAX_SHOWN_LETTERS)
+
+
+def _cut(text: str, letters: int) -> str:
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"

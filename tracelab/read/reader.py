@@ -312,7 +312,9 @@ def selected_events(source: Source, selection: Selection | None) -> Iterator[lis
     """The texts of the events that are kept, or of all, piece by piece, in the file's order."""
     with open_source(source) as stream, collector_paused():
         first_index = 0
-        reader = ArrayReader(stream, source.path, EVENTS, _decode_pairs, _is_pair_of_event)
+        reader = ArrayReader(
+            stream, source.path, EVENTS, _decode_pairs, lambda pair: _is_event(pair[0])
+        )
         for pairs in reader:
             chosen = selection.chosen(first_index, len(pairs)) if selection else ()
             yield [
@@ -350,10 +352,6 @@ def _head(fields: Mapping[str, Any]) -> Head:
 
 def _is_event(head: Head) -> bool:
     return head.ph is not None
-
-
-def _is_pair_of_event(pair: tuple[Head, bytes]) -> bool:
-    return _is_event(pair[0])
 
 
 def _texts(pair: tuple[Id, Id]) -> tuple[str, str]:

@@ -381,7 +381,8 @@ def _ranks(source: Source, rank_of: _RankOf) -> list[Source]:
                     if len(files) == _MAX_OPEN_FILES:
                         return []
                     copies[label] = new_copy()
-                    files[label] = stack.enter_context(_packed(copies[label]))
+                    packed = gzip.GzipFile(copies[label], "wb", compresslevel=1)
+                    files[label] = stack.enter_context(io.BufferedWriter(packed, _BLOCK))
                     files[label].write(b'{"%b": [\n' % _EVENTS.encode())
                 else:
                     files[label].write(b",\n")
@@ -398,10 +399,6 @@ def _ranks(source: Source, rank_of: _RankOf) -> list[Source]:
         replace(source, path=f"{source.path}/{label}", rank=rank, copy=str(copies[label]))
         for label, rank in sorted(ranks.items(), key=lambda item: item[1])
     ]
-
-
-def _packed(path: Path) -> IO[bytes]:
-    return io.BufferedWriter(gzip.GzipFile(path, "wb", compresslevel=1), _BLOCK)
 
 
 def _rank_of_sglang(text: bytes) -> tuple[str, bytes] | None:

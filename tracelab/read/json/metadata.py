@@ -32,7 +32,8 @@ def read_file_info(
 ) -> FileInfo:
     """Read a file's metadata, or its name instead."""
     rank, rank_source = _rank(metadata, source)
-    recorder = _written_by_recorder(metadata)
+    recorder = {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
+    collector = recorder.get("collector", "")
     return FileInfo(
         rank=rank,
         rank_source=rank_source,
@@ -50,7 +51,7 @@ def read_file_info(
         world_groups=_world_groups(metadata),
         clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
         platform=platform,
-        collector=_collector(recorder),
+        collector=collector if collector in {"kineto", "cuspy"} else "",
     )
 
 
@@ -92,10 +93,6 @@ def _world_groups(metadata: Mapping[str, Any]) -> int | None:
         return None
     world_size = _world_size(metadata)
     return [mapping(group).get("pg_size") for group in groups].count(world_size)
-
-
-def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
 
 
 def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[str, str]:
@@ -150,11 +147,6 @@ def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) 
 def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
     folders = recorder.get("source_folders", "").split(os.pathsep)
     return tuple(folder for folder in folders if folder and not is_share(folder))
-
-
-def _collector(recorder: Mapping[str, str]) -> str:
-    collector = recorder.get("collector", "")
-    return collector if collector in {"kineto", "cuspy"} else ""
 
 
 def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
