@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
-# Without --all.
 MAX_PICTURES = 20
 
 
@@ -160,7 +159,7 @@ def show(
     csv: Path | None,
     redact: bool,
 ) -> None:
-    """Print a report as `form`, write the requested outputs, and exit with the code that fits.
+    """Print a report as `form`, write the requested outputs, and exit with the fitting code.
 
     Further options of the text are its `look`; `csv` is a folder.
     """
@@ -170,7 +169,7 @@ def show(
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
 
-    # What was read stays: of a thousand ranks the collector would look through it for long.
+    # The collector would search the files of a thousand ranks for long.
     gc.freeze()
     recordings = report_of_each_recording(results, report, options)
     redaction = Redaction(report) if redact else None
@@ -189,8 +188,7 @@ def show(
         tell(str(one))
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
-    # A folder may hold other files; but a file that was requested by name and could not be read
-    # makes the answer incomplete, and scripts must see that.
+    # A folder may hold other files, but a file requested by name makes the answer incomplete.
     if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
     for one in written:
@@ -201,7 +199,7 @@ def show(
 def chosen_form(
     *, markdown: bool, brief: bool, json: str | None, is_whole: Mapping[str, bool]
 ) -> str:
-    """Return the renderer whose result stdout gets, unless flags ask for two, or all of no text."""
+    """Return the renderer for stdout; refuse two, or all of no text."""
     results = {"--markdown": markdown, "--brief": brief, "--json -": json == "-"}
     for flag, is_given in is_whole.items():
         require_one({**results, flag: is_given and not results["--json -"]})

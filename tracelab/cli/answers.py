@@ -1,6 +1,6 @@
 """Answers to the questions of agents about traces, as ``tracelab mcp`` serves them.
 
-The docstring of a question, and the text at each argument, is what a client shows of it.
+Clients show a question's docstring, and the text at each argument.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MAX_LETTERS = 10_000
 # Clients refuse a result of more than 1 MB, and base64 makes it a third larger.
 MAX_PICTURE_BYTES = 700_000
 _WIDTHS_PX = (1600, 1000, 600)
-# As many as two recordings of two ranks.
+# Two recordings of two ranks.
 _MAX_KEPT = 4
 _TEXT: Mapping[str, Any] = {"width": 100, "color": False}
 
@@ -65,9 +65,9 @@ def _itself(analysis: Analysis) -> Analysis:
 
 
 class Traces:
-    """Traces below some folders, each analyzed once as long as its file stays as it is.
+    """Traces below some folders, each analyzed once until its file changes.
 
-    Outside of the folders nothing is read, links followed.
+    Nothing outside the folders is read, links followed.
 
     Raises:
         UsageError: one of them is no folder.
@@ -79,12 +79,12 @@ class Traces:
             if not Path(folder).is_dir():
                 raise UsageError(f"{folder}: is not a folder")
         self.options = replace(options, source_within=self.folders)
-        # Both by the state of the file: what was read before it changed is read again.
+        # By the state of the file: a changed file is read again.
         self._find = lru_cache(_MAX_KEPT)(lambda path, _: find_sources([path]))
         self._analyze = lru_cache(_MAX_KEPT)(lambda source, _: self._analyze_file(source))
 
     def sources(self, paths: str | Sequence[str]) -> list[Source]:
-        """Find the files of a path, or of several.
+        """Find the files of paths.
 
         Raises:
             UsageError: one lies outside of the folders, or is neither a file nor a folder.
@@ -110,7 +110,7 @@ class Traces:
     ) -> list[FileResult]:
         """Analyze these files; `FileResult.more` holds what one of them is reduced to.
 
-        Few analyses are kept: of a large job they are more than fit into memory.
+        Few analyses are kept: those of a large job exceed the memory.
         """
         sources = self.sources(paths)
 
@@ -141,7 +141,7 @@ class Traces:
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
-    """Return what differs once a file was written again; None of a part of an archive."""
+    """Return what differs after a file was rewritten; None for a part of an archive."""
     try:
         status = Path(path).stat()
     except OSError:
@@ -153,7 +153,7 @@ class Question(Record, forbid_unknown_fields=True):
     """Arguments of a question, and how it is answered.
 
     Attributes:
-        command: the command that prints all of an answer that is too long.
+        command: prints all of an answer that is too long.
     """
 
     command: ClassVar[str]
@@ -190,7 +190,7 @@ class Finding(Question):
     command = "analyze --full"
 
     def answer(self, traces: Traces) -> str:
-        """Return the finding as text."""
+        """Return the finding."""
         report = merge_results(
             traces.results(self.path), several("path", self.path, str), traces.options
         )
@@ -215,7 +215,7 @@ class WhatIf(Question):
     command = "whatif"
 
     def answer(self, traces: Traces) -> str:
-        """Return the predictions as text."""
+        """Return the predictions."""
         fixes = () if self.fix is None else self.fix
         asked = add_changes(traces.options, fixes, self.edit or ())
         sources, paths = traces.sources(self.path), several("path", self.path, str)
@@ -234,7 +234,7 @@ class Diff(Question):
     command = "diff"
 
     def answer(self, traces: Traces) -> str:
-        """Return the difference as text."""
+        """Return the difference."""
         return render_result(
             compare_sides(traces.side(self.before), traces.side(self.after)), **_TEXT
         )
@@ -247,7 +247,7 @@ class Explain(Question):
     command = "explain"
 
     def answer(self, traces: Traces) -> str:  # noqa: ARG002 (it is about none)
-        """Return the explanation as text."""
+        """Return the explanation."""
         return explanation([self.word], _TEXT["width"])
 
 
@@ -261,7 +261,7 @@ class Picture(Question):
     command = "timeline"
 
     def answer(self, traces: Traces) -> bytes:
-        """Return the picture, smaller where it would have too many bytes."""
+        """Return the picture, smaller if it would have too many bytes."""
         is_alone = len(traces.sources(self.path)) == 1
         results = traces.results(self.path, _itself if is_alone else part_of)
         shown = _require_traces(results)
@@ -302,7 +302,7 @@ def schema_of(question: type[Question]) -> dict[str, Any]:
 
 
 def answer_to(name: str, arguments: Mapping[str, Any], traces: Traces) -> str | bytes:
-    """Answer a question: text of at most `MAX_LETTERS`, or a PNG of at most `MAX_PICTURE_BYTES`.
+    """Answer with text of at most `MAX_LETTERS`, or a PNG of at most `MAX_PICTURE_BYTES`.
 
     Raises:
         UsageError: there is no such question, or its arguments are others.

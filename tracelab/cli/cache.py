@@ -1,4 +1,4 @@
-"""``tracelab cache``: what is kept of the traces that were read."""
+"""``tracelab cache``: the cache of read traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tracelab check``: hold a trace to budgets, so that a CI job can guard a training step."""
+"""``tracelab check``: budgets of a trace, to guard a training step in CI."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def check(
     wanted = found.updated(flags)
     named = wanted.baseline
     if baseline is None and named is not None and (is_url(named) or is_share(named)):
-        # The file may be of a pull request, and the machine that checks it has more rights.
+        # The file may be a pull request's, and the checking machine has more rights.
         raise UsageError(f"{file}: only --baseline may name a file of another host: {named}")
     require_checkable(wanted)
     sources, others = (
@@ -198,7 +198,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
 
 
 def parse_assignments(texts: Iterable[str], flag: str, example: str) -> dict[str, float]:
-    """Return KEY=NUMBER, as a flag gives it, as the table that TOML would have."""
+    """Return the table of KEY=NUMBER flags, as in TOML."""
     assignments: dict[str, float] = {}
     for text in texts:
         key, _, number = text.rpartition("=")
@@ -238,7 +238,7 @@ def _read_all(
 def _counts(source: Source) -> bool:
     """Return True if the answer is incomplete without this file.
 
-    A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
+    A folder may hold other files; but a file named as a trace may be the rank that breaks, unless
     it has no GPU in it: vLLM's front end leaves such a trace.
     """
     from tracelab.read.reader import read_trace

@@ -1,4 +1,4 @@
-"""``tracelab explain``: what a rule finds and how it decides, what a word of the report means."""
+"""``tracelab explain``: meanings of rules and words."""
 
 from __future__ import annotations
 

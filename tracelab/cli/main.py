@@ -34,7 +34,7 @@ _NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
-    """Run the command line of these functions; any error is one sentence and its exit code."""
+    """Run the command line of these functions; an error is one sentence and its exit code."""
     with guarded_streams() as require_written:
         code = _run(commands)
         try:

@@ -1,4 +1,4 @@
-"""Run a function over many files, in any pool, and show the progress on stderr."""
+"""Run a function over many files in any pool, with progress on stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"
 
 _Result = TypeVar("_Result")
 
-# A bar that is shown for a shorter time only flickers.
+# A shorter bar only flickers.
 _MIN_PROGRESS_S = 1.0
 
 
@@ -41,9 +41,9 @@ def map_files(
         function: takes a source, and an item of each of `more`.
         sources: the files.
         more: further arguments, one for each file.
-        spec: one of `FORMS`; None for processes where there are several files, else serial.
+        spec: one of `FORMS`; by default processes for several files, else serial.
             MODULE:FUNCTION names a function that returns a `concurrent.futures.Executor`.
-        jobs: how many at a time; None for one per processor.
+        jobs: how many at a time, by default one per processor.
 
     Raises:
         UsageError: the form is not one of these.
@@ -61,7 +61,7 @@ def map_files(
 
 
 def processes_for_one(files: int, spec: str | None = None, jobs: int | None = None) -> int:
-    """Return the number of processes that may read one huge file: several only for it alone."""
+    """Return the number of processes that read a file: several for a huge one alone."""
     return (jobs or processors()) if files == 1 and spec is None else 1
 
 
@@ -125,7 +125,7 @@ def _made_by(form: str) -> Executor:
 
 
 class Bar:
-    """The bytes of files, of which the sizes are given, 0 if unknown, as they are read."""
+    """Read bytes of files whose sizes are given, 0 if unknown."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
@@ -137,7 +137,7 @@ class Bar:
         self._drawn: tuple[Progress, TaskID, TaskID] | None = None
 
     def draw(self) -> None:
-        """Show it from now on."""
+        """Show it."""
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
@@ -145,7 +145,7 @@ class Bar:
         progress = Progress(
             words, BarColumn(), figures, console=Console(stderr=True), transient=True
         )
-        # Two, since a bar that has a total cannot lose it: how long an analysis takes is not known.
+        # A bar with a total cannot lose it, and the time of the analysis is unknown.
         reading = progress.add_task("reading", total=self._total or None, figures="")
         analyzing = progress.add_task("analyzing", total=None, figures="", visible=False)
         self._drawn = progress, reading, analyzing
@@ -153,17 +153,17 @@ class Bar:
         progress.start()
 
     def stop(self) -> None:
-        """Take it away."""
+        """Remove it."""
         if self._drawn:
             self._drawn[0].stop()
 
     def read(self, count: int) -> None:
-        """Count further bytes of a file as read."""
+        """Count read bytes."""
         self._read_bytes += count
         self._update()
 
     def end_file(self) -> None:
-        """The work on one file, the next in the order of the sizes, is over."""
+        """Finish one file, the next in the order of the sizes."""
         self._ended_bytes += self._sizes[self._ended]
         self._ended += 1
         self._read_bytes = 0
@@ -187,7 +187,6 @@ class Bar:
         progress.update(analyzing, description=f"analyzing{files}", visible=is_read)
 
     def _read_bytes_once(self) -> int:
-        """The bytes read of this file, no more than it has: some of it may be read again."""
         if self._ended == len(self._sizes):
             return 0
         return min(self._read_bytes, self._sizes[self._ended])
@@ -205,7 +204,7 @@ class Bar:
 
 @contextmanager
 def progress(sizes: Sequence[int]) -> Iterator[Bar]:
-    """A bar for the time of a `with` block; it is not shown where stderr is no terminal."""
+    """A bar for a `with` block; hidden if stderr is no terminal."""
     bar = Bar(sizes)
     if not sys.stderr.isatty():
         yield bar

@@ -1,4 +1,4 @@
-"""``tracelab merge``: one report of the parts that the nodes of a job wrote."""
+"""``tracelab merge``: one report of the nodes of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of several commands, and refusals of those that make no sense together."""
+"""Options of several commands, and their conflicts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ Brief = Annotated[
 
 
 class Analyzed(NamedTuple):
-    """The options of an analysis as flags give them; a command has some of them."""
+    """The options of an analysis as flags give them; each command has some."""
 
     step_on: Annotated[
         str | None,
@@ -111,7 +111,7 @@ class Analyzed(NamedTuple):
 
     @property
     def max_unpacked_bytes(self) -> int | None:
-        """The most that a file may unpack to; None for the default."""
+        """The largest unpacked size; None for the default."""
         return None if self.max_unpacked is None else round(1e9 * self.max_unpacked)
 
     def options(self, files: int, executor: str | None = None, **more: Any) -> Options:
@@ -133,7 +133,7 @@ class Analyzed(NamedTuple):
 
 
 def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add options of `Analyzed` to a command, whose first parameter takes what they give."""
+    """Add options of `Analyzed` to a command; its first parameter takes them."""
     hints = get_type_hints(Analyzed, include_extras=True)
     shared = [
         Parameter(x, Parameter.KEYWORD_ONLY, annotation=hints[x], default=getattr(Analyzed(), x))
@@ -154,7 +154,7 @@ def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
-# The flags of Python's options, for sentences that name one.
+# Flags by Python option, for sentences that name one.
 FLAGS: Mapping[str, str] = {
     "collector": "--collector",
     "comm_pattern": "--comm-pattern",
@@ -179,7 +179,7 @@ def sentence_of(error: TracelabError) -> str:
 
 
 def sentence_and_code(error: Exception) -> tuple[str, int]:
-    """Return the sentence that says why a command failed, and its exit code."""
+    """Return the sentence and exit code of a failed command."""
     if isinstance(error, TracelabError):
         return sentence_of(error), error.exit_code
     if isinstance(error, MemoryError):
@@ -191,7 +191,7 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:
-    """Return the only given flag of those that say what stdout holds; UsageError of several."""
+    """Return the only given flag for stdout; raise UsageError for several."""
     flags = [flag for flag, is_given in given.items() if is_given]
     if len(flags) > 1:
         raise UsageError(f"{flags[0]} cannot be combined with {flags[1]}: stdout holds one result")
@@ -222,10 +222,10 @@ def require_outputs(
 def require_saved_options(
     report: Report, options: Options, needs_trace: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Refuse what a saved report no longer has, such as flags that need the trace.
+    """Refuse options that a saved report cannot serve.
 
     Raises:
-        UsageError: an option asks for something other than the report was made with.
+        UsageError: an option differs from the report's, or needs the trace.
     """
     from tracelab.base.options import PROFILER_STEP
 

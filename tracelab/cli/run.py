@@ -1,4 +1,4 @@
-"""``tracelab run``: run a script under the capture, then analyze what was recorded."""
+"""``tracelab run``: run and record a script, then analyze it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from tracelab.base.errors import MissingSupportError, UsageError
 from tracelab.system.console import plain_streams, tell
 
-# What stands behind the script is the script's, options too.
+# Options after the script are the script's.
 SETTINGS = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -138,7 +138,7 @@ def run(
     is_unexplained = not (code or recorder.done or recorder.reason)
     if is_unexplained and recorder.rank in {None, 0}:
         tell(_advice(recorder.count, skip, step_on))
-    # Whatever became of the recording: a launcher would end or repeat a job for it.
+    # Despite a lost recording: a launcher would end or repeat a job for it.
     raise typer.Exit(code)
 
 

@@ -1,4 +1,4 @@
-"""``tracelab view``: the page, served on this machine, and its traces for Perfetto beside it."""
+"""``tracelab view``: a served page, and its traces for Perfetto."""
 
 from __future__ import annotations
 

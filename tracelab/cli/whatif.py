@@ -1,4 +1,4 @@
-"""``tracelab whatif``: what a step would take with a change, by replay."""
+"""``tracelab whatif``: replay of a step with changes."""
 
 from __future__ import annotations
 

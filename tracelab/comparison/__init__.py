@@ -1,1 +1,1 @@
-"""Two reports compared with each other, or reports checked against budgets."""
+"""Comparison of reports with each other or with budgets."""

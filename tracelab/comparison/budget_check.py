@@ -1,6 +1,6 @@
-"""Check reports against budgets: the figures of each file in the window that decides.
+"""Checks of budgets in the window that decides.
 
-That is the steady steps, the whole trace where none is known to be steady, or the one step.
+That is the steady steps, the whole trace if none is known to be steady, or the one step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check(
         baseline: the report to compare the steps with.
 
     Raises:
-        UsageError: a report does not have what a budget is about.
+        UsageError: a report lacks the subject of a budget.
         UnreadableInputError: a report holds no figures.
     """
     require_checkable(budgets)
@@ -78,11 +78,11 @@ class MeasuredFile(Record):
     """Figures of one file in the window that budgets are about.
 
     Attributes:
-        label: name of the file among the others; "" where it is the only one.
+        label: name of the file among several, or "".
         view: the whole trace, or the one step.
-        views: the windows that make it up: those of the steady steps, or the only one.
+        views: its windows: those of the steady steps, or the only one.
         lengths_ns: of each typical step.
-        steps: how these are called: "5 steady steps", "step 3".
+        steps: their name: "5 steady steps", "step 3".
         window: the same, or the whole trace.
     """
 
@@ -116,7 +116,7 @@ def _measured_in(reports: Sequence[Report], step: int | None) -> Iterator[Measur
 
 
 def step_lengths(rank: RankView, step: int | None = None) -> tuple[tuple[int, ...], str]:
-    """Return the lengths of the one step, the steady steps, or all if none is; and their name."""
+    """Return the lengths and name of the one step, the steady steps, or all steps."""
     views = rank.steady_steps
     of_all = f" of {len(rank.steps)}" if len(views) < len(rank.steps) else ""
     name = f"{counted(len(views), 'steady step', 'steady steps')}{of_all}"
@@ -157,7 +157,7 @@ def _view_of(rank: RankView, step: int | None) -> View:
 
 
 class _Figure(Record):
-    """A figure that a budget limits, of one device or file; noise is allowed all the same."""
+    """A limited figure of a device or file, and its allowed noise."""
 
     value: float
     where: Sequence[str]
@@ -177,7 +177,7 @@ def _worst(
     is_lower: bool = False,
     digits: int = 1,
 ) -> BudgetResult:
-    """Check the worst of the figures that fail, or of all; the first of equals."""
+    """Return the worst figure that fails, or of all; the first of equals."""
 
     def is_within(x: _Figure) -> bool:
         return x.value >= limit if is_lower else x.value <= limit
@@ -308,7 +308,7 @@ def _step(measured: MeasuredFile) -> _Figure:
 
 
 def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
-    """Compare median steps with those of the baseline; the spread of several steps is noise."""
+    """Compare median steps with the baseline's; the spread of several steps is noise."""
     name = "max-regression"
     by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks_of(baseline) if rank.steps}
     all_ns = tuple(length_ns for lengths_ns, _ in by_rank.values() for length_ns in lengths_ns)
@@ -356,7 +356,7 @@ def _require_steps(
 
 
 def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
-    """A number with as many digits as tell it from the limit that it breaks."""
+    """Write enough digits to distinguish a number from its limit."""
     if value.is_integer():
         return f"{value:.0f}"
     for digits in range(least, 9):

@@ -1,4 +1,4 @@
-"""Budgets: how much a trace may lose, and the results of a check."""
+"""Budgets: limits of a trace's losses, and results of a check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TABLE = "tool.tracelab.check"  # of a pyproject.toml
 
 
 class Budgets(Record):
-    """The limits; None or empty if a budget is not set.
+    """The limits; None or empty for no limit.
 
     Attributes:
         max_idle: percent of the window, of the worst device.
@@ -31,7 +31,7 @@ class Budgets(Record):
         max_exposed: kind to percent of the window.
         max_blocking_calls: calls a step.
         forbid: rules, or how their ids begin.
-        max_regression: percent by which the median step may be longer than the baseline's.
+        max_regression: percent by which the median step may exceed the baseline's.
         baseline: a saved report or a trace.
     """
 
@@ -61,14 +61,14 @@ class Budgets(Record):
 
 
 class BudgetResult(Record):
-    """One budget, checked; the texts are for people.
+    """One checked budget, in texts.
 
     Attributes:
         name: with its kinds or rule: "min-overlap comm:compute".
         measured, allowed: "6.8 %", "at most 5 %".
         where: the worst device, call or finding.
-        file, line: of the program, where the trace says so.
-        window: "5 steady steps"; "" where `where` says it.
+        file, line: of the program, if known.
+        window: "5 steady steps"; "" if `where` says it.
     """
 
     name: str
@@ -86,7 +86,7 @@ _KNOWN_NAMES = ", ".join(NAMES)
 
 
 def require_checkable(budgets: Budgets) -> None:
-    """Raise UsageError if nothing is limited, or one of two that need each other is missing."""
+    """Raise UsageError without any limit, or with half of a pair."""
     if budgets.baseline is not None and budgets.max_regression is None:
         raise UsageError("a baseline needs max-regression, too")
     if budgets.baseline is None and budgets.max_regression is not None:
@@ -99,7 +99,7 @@ def require_checkable(budgets: Budgets) -> None:
 
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
-    """The budgets of a TOML file; None where their table is missing and they may not be at the top.
+    """Parse a TOML file; None without a table of budgets, unless they may be at the top.
 
     Raises:
         UsageError: it is no TOML, or makes no sense.
@@ -125,10 +125,10 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
 
 
 def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
-    """The budgets of a table as TOML has it.
+    """Parse a TOML table.
 
     Raises:
-        UsageError: there is no such budget, or a value makes no sense.
+        UsageError: a budget is unknown, or a value makes no sense.
     """
     try:
         return Budgets(

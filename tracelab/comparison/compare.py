@@ -1,6 +1,6 @@
-"""Comparison of recordings of a program: pure functions of their reports.
+"""Comparison of recordings of a program by their reports.
 
-Figures are medians over the steady steps of each side, or of whole traces where one has none.
+Figures are medians over the steady steps, or of whole traces if one side has none.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from tracelab.model.trace import Category
 from tracelab.read.sources import Given as File, find_inputs, is_several
 from tracelab.report.schema import Report, WhatIf
 
-# One recording as it may be given: a file or a folder, the files of its ranks, what it became.
+# One recording: a file or a folder, the files of its ranks, or what it became.
 Given = Side | Report | File | Sequence[File]
 
 _Row = TypeVar("_Row", bound=Hashable)
@@ -123,12 +123,12 @@ def _side(given: object, name: str, options: Options) -> Side:
     return merge_side([read(source) for source in sources], names, options)
 
 
-# What a file launched: the times of its kernels, and how often it called each operator.
+# Times of a file's kernels, and calls of each operator.
 Launches = tuple[tuple[NameTimes, ...], Mapping[str, int]]
 
 
 def launches_of(analysis: Analysis) -> Launches:
-    """Return the launches of a file, which the report does not hold."""
+    """Return the launches of a file, which its report lacks."""
     trace = analysis.graph.host.timeline.trace
     names, counts = np.unique(
         trace.name_index[trace.of_category(Category.OPERATOR)], return_counts=True
@@ -158,7 +158,7 @@ def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Opt
 
 
 def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -> Diff:
-    """Compare two sides that were read, each of one recording or several; see `compare`.
+    """Compare two sides of one recording or several; see `compare`.
 
     Raises:
         UsageError: no rank is on both sides.
@@ -180,7 +180,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
         raise UsageError(
             "nothing to compare: one side has rank {}, the other one rank {}".format(*numbers)
         )
-    # One rank may idle where another works: the job's programs differ if all ranks' do.
+    # One rank may idle while another works; the programs of a job differ if those of all ranks do.
     same = [is_same_program(x) for x in pairs]
     same_program = None if None in same else any(same)
     ranks = tuple(_compare_rank(both, same_program=same_program) for both in pairs)
@@ -210,7 +210,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
 def prediction_diffs(
     whatif: WhatIf, profiled_ns: tuple[int, int], unprofiled_ns: tuple[int | None, int | None]
 ) -> tuple[PredictionDiff, ...]:
-    """Compare each saved prediction with what was measured, before and after, ns."""
+    """Compare saved predictions with measured steps, before and after, ns."""
     before_ns, after_ns = profiled_ns if whatif.basis == PROFILED else unprofiled_ns
     measured_ns = None if before_ns is None or after_ns is None else before_ns - after_ns
     return tuple(
@@ -268,7 +268,7 @@ def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
 def _changes_of_rows(
     both: Pair, cells_of: Callable[[Stretch], Mapping[tuple[_Row, str], int]]
 ) -> dict[_Row, dict[str, Change]]:
-    """Compare the rows of a table by what they have in common, each column by its name."""
+    """Compare the rows of a table by their common columns."""
     rows: dict[_Row, dict[str, Change]] = {}
     for (row, column), change in both.changes(cells_of).items():
         rows.setdefault(row, {})[column] = change
@@ -278,7 +278,7 @@ def _changes_of_rows(
 def match(
     before: Sequence[int], after: Sequence[int]
 ) -> tuple[tuple[int | None, int | None, str], ...]:
-    """Pair numbers: the same ones, then the others in the order given, then what is left over.
+    """Pair equal numbers, then the others in the order given, then the rest.
 
     >>> match([7, 20], [7, 13, 24])
     ((7, 7, 'number'), (20, 13, 'order'), (None, 24, 'after only'))
@@ -314,7 +314,7 @@ def _table_diff(both: Pair, key: str) -> tuple[TableDiff, ...]:
 
 
 def _times(rows: Sequence[Any]) -> Counter[tuple[tuple[tuple[str, str], ...], str]]:
-    """Add up the times of rows with the same texts, by the columns of both."""
+    """Add up the times of rows with the same texts, by both columns."""
     times = Counter[tuple[tuple[tuple[str, str], ...], str]]()
     for row in rows:
         values = {x.name: getattr(row, x.name) for x in fields(row)}
@@ -347,7 +347,7 @@ def _device_diff(both: Pair, before: int | None, after: int | None, matched: str
             *(table.get((sort, x), ()) for table, x in zip(tables, names, strict=True))
         )
 
-    # The busiest first: by that those without a namesake are matched.
+    # The busiest first, which decides for streams without a namesake.
     streams = [
         sorted(
             (number for sort, number in table if sort == "stream" and isinstance(number, int)),
@@ -442,7 +442,7 @@ def _call_diffs(both: Pair, *, places: bool) -> tuple[CallDiff, ...]:
 
 
 def _functions_tell_apart(both: Pair) -> bool:
-    """True if functions distinguish calls: not if one side alone lacks them all."""
+    """True if functions distinguish calls, unless one side lacks them all."""
     known = [
         {call.function is not None for view in side.views for call in view.syncs}
         | {

@@ -30,7 +30,7 @@ NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  #
 SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
 DIFFERENT_PROGRAMS = "different programs"
 CALL_NAMES = ("api", "kind", "operator", "function", "file", "line")
-# A finding has any of these, a kernel one of the first two.
+# Of a finding; a kernel has one of the first two.
 GONE, NEW, CHANGED, UNCHANGED = "gone", "new", "changed", "same"
 
 
@@ -47,11 +47,11 @@ class Doubt(StrEnum):
 
 
 class Side(Record):
-    """One side of a comparison: its report, and the names of what was launched.
+    """One side of a comparison: its report, and its launches.
 
     Attributes:
         kernels: of each of the report's traces; None of a saved report.
-        operators: likewise, how often each operator was called.
+        operators: likewise, counts of calls by operator.
     """
 
     report: Report
@@ -63,7 +63,7 @@ class ComparedFile(Record):
     """One file of one side.
 
     Attributes:
-        shown: the steady step with the median length; None where the whole trace is compared.
+        shown: the steady step of median length; None for the whole trace.
         start_ns, end_ns: the window of that step, or of the whole trace.
         steady_steps: of an old saved report all.
         length_ns: the median length of those steps, or the length of the whole trace.
@@ -83,9 +83,10 @@ class Change(Record):
     """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
 
     Attributes:
-        before_spread_ns, after_spread_ns: the `spread` of the steps, or of the medians of the
-            recordings; None of a single one.
-        noise_ns: how much it may differ for no reason.
+        before_spread_ns, after_spread_ns: the `spread` of steps or of the medians of recordings;
+            None
+            of a single one.
+        noise_ns: expected difference without a cause.
     """
 
     before_ns: int
@@ -98,12 +99,12 @@ class Change(Record):
 
     @property
     def percent(self) -> float:
-        """The difference in percent of the time before; 0 where that was 0."""
+        """The difference in percent of the time before; 0 if that was 0."""
         return 100 * self.difference_ns / self.before_ns if self.before_ns else 0.0
 
 
 class StreamDiff(Record):
-    """A stream's busy time on both sides, and how it was matched; None where it is not there."""
+    """Busy time of a matched stream on both sides; None if absent."""
 
     before: int | None
     after: int | None
@@ -117,7 +118,7 @@ class DeviceDiff(Record):
     Attributes:
         figures: its times by their name in the report: ``idle_ns``.
         bubbles: its idle time by cause.
-        streams: those that worked, without the nearly empty ones of CUDA graphs.
+        streams: without the nearly empty ones of CUDA graphs.
     """
 
     before: int | None
@@ -139,8 +140,8 @@ class FindingDiff(Record):
 
     Attributes:
         state: "gone", "new", "changed" or "same".
-        name: the call, operator or activity that it is about.
-        title: that of the side after, if it is there.
+        name: its call, operator or activity.
+        title: of the side after, if it is there.
         before_ns, after_ns: the time attributed to it, ns.
         before_share, after_share: the share that `tracelab analyze` prints, 0 to 1.
         about_the_trace: it says what the file lacks.
@@ -164,10 +165,10 @@ class FindingDiff(Record):
 
 
 class KernelDiff(Record):
-    """The GPU activities of one name: their time added up, and how many (medians per step).
+    """The GPU activities of one name: their time added up, and count (medians per step).
 
     Attributes:
-        state: "new" or "gone" where no compared step of the other side launched any; else "".
+        state: "new" or "gone" if no compared step of the other side launched any; else "".
     """
 
     name: str
@@ -204,18 +205,16 @@ class RankDiff(Record):
 
     Attributes:
         before, after: of several recordings the one of median length.
-        basis: "step" where steady steps are compared, else "trace".
+        basis: "step" if steady steps are compared, else "trace".
         length: beyond the noise only if the verdict is "shorter" or "longer".
-        places: True if findings and calls were matched by function and file; not where one side was
-            recorded without them.
-        kernels: None where a side is a saved report. By the size of the change, as `calls` are.
+        places: True if findings and calls were matched by function and file, recorded on both
+            sides.
+        kernels: None if a side is a saved report. By the size of the change, as `calls` are.
         tables: further tables of the report, by key.
         verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
-        doubts: why the recordings do not say.
-        speed_percent: how much longer the same kernels took; None where that is not known.
-        unprofiled_before_ns, unprofiled_after_ns: a step without the profiler; None where the side
-            did not measure it.
-        before_scope, after_scope: what the shares of findings are of: "the steady steps".
+        speed_percent: how much longer the same kernels took, or None.
+        unprofiled_before_ns, unprofiled_after_ns: a step without the profiler, if measured.
+        before_scope, after_scope: base of the shares of findings: "the steady steps".
     """
 
     before: ComparedFile
@@ -264,12 +263,12 @@ class RankDiff(Record):
 
 
 class PredictionDiff(Record):
-    """The predicted saving of a change, and what the step afterward saves.
+    """The predicted saving of a change, and the measured one.
 
     Attributes:
         basis: with the profiler or without it.
         saves_ns, saves_low_ns, saves_high_ns: the predicted saving and its interval, ns.
-        measured_ns: how much shorter the step is, ns; None where a side does not know it.
+        measured_ns: how much shorter the step is, ns; None if a side does not know it.
     """
 
     name: str
@@ -292,9 +291,9 @@ class Diff(Record, Shown):
     """Result of a comparison.
 
     Attributes:
-        different: anything is, by more than the noise, on any rank.
+        different: any difference is beyond the noise, on any rank.
         verdict: of the slowest rank; "cannot tell" if ranks contradict each other.
-        same_program: both sides launch much the same; None where a side is a saved report.
+        same_program: both sides launch much the same; None if a side is a saved report.
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
@@ -316,13 +315,13 @@ class Diff(Record, Shown):
 
     @property
     def slowest(self) -> RankDiff:
-        """The rank whose step is the longest afterward: the others wait for it."""
+        """The rank with the longest step afterward: the others wait for it."""
         return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:
         """The ranks whose step got longer by more than a percentage and beyond the noise.
 
-        There are none where other ranks got shorter.
+        None if other ranks got shorter.
         """
         if SHORTER in {rank.verdict for rank in self.ranks}:
             return ()

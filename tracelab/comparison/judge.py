@@ -1,7 +1,7 @@
 """Verdict about a step: shorter or longer, or why the recordings do not say.
 
-What differs between recordings of one and the same program is left out of a difference: kernels
-that all ran a little faster or slower, and idle time under different profilers.
+Differences between recordings of one program do not count: kernels that all ran a little faster
+or slower, and idle time under different profilers.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
 from tracelab.model.steps import MIN_STEPS
 
-# Of a step: with more noise than that "no change" says nothing.
+# Of a step; more noise makes "no change" meaningless.
 _MAX_NOISE_PERCENT = 5
-# The same kernels of one program took up to 8 % longer in a second recording (clocks, memory and
-# links shared with others). Beyond this they do other work.
+# The same kernels took up to 8 % longer in a second recording (shared clocks, memory and links);
+# beyond this they do other work.
 _MAX_SPEED_PERCENT = 10
 # Steps of one program without the profiler, measured twice, differed by up to 9 %.
 _UNPROFILED_PERCENT = 10
-# Idle time that waits for the host, and how differently Python stacks inflate two programs: by 1.5
-# to 3 times. The same model took 2.0, 2.4 and 2.7 times as long with them, item() or not, fused
-# optimizer or not.
+# Idle time that waits for the host. Python stacks inflate programs by 1.5 to 3 times: one model by
+# 2.0, 2.4 and 2.7, whether or not it had item() or a fused optimizer.
 _INFLATED = ("host_busy", "launch")
 # Of the step without the profiler, which is timed once.
 MIN_CONFIRMING_PERCENT = 0.5
 _INFLATION_RATIO = 2
-# What two recordings have in common, 0 to 1; between variants of one bundled program it is at least
-# 0.68, whatever was done to it. A program in another precision launches other kernels by the same
-# operators; a compiled one has other operators, and spends most of its time in the same kernels.
+# Common to two recordings, 0 to 1; at least 0.68 between variants of one bundled program. Another
+# precision launches other kernels by the same operators; a compiler replaces operators, but few
+# kernels.
 _MIN_LAUNCHES_SHARE = 0.5
 _MIN_TIME_SHARE = 0.5
 _MIN_OPERATORS_SHARE = 0.7
@@ -42,9 +41,9 @@ def judge(both: Pair) -> tuple[Change, str, tuple[Doubt, ...], float | None]:
     """Judge whether the step got shorter or longer.
 
     Returns:
-        the change of its length, whose noise includes what differs between recordings of one
-        program; the verdict; doubts; and by how many per cent the same kernels took longer, None
-        where that is not known.
+        the change of its length, whose noise includes differences between recordings of one
+        program; the verdict; doubts; and by how many per cent the same kernels took longer, or
+        None.
     """
     length = both.change_of(lambda x: x.view.length_ns)
     speed_percent, speed_ns = (None, 0) if both.has_repeats else _speed(both)
@@ -138,8 +137,8 @@ def _typical(side: Compared) -> dict[str, tuple[int, int]]:
 def _profiler_ns(both: Pair, length: Change) -> dict[Doubt, int]:
     """Return the part of a difference that the profiler may have made, by the reason.
 
-    That is all idle time where it cost one side more than the other. Python stacks on both sides
-    inflate the host's time, of one side up to twice as much: where most of the difference is idle
+    That is all idle time if it cost one side more than the other. Python stacks on both sides
+    inflate the host's time, of one side up to twice as much: if most of the difference is idle
     time that waits for the host, they explain as much of it as the other side has.
     """
     before, after = (
@@ -165,7 +164,7 @@ def _have_stacks(side: Compared) -> bool:
 
 
 def _profiler_disagrees(both: Pair, length: Change) -> bool:
-    """True if the step without the profiler did not move the same way, or moved where none did."""
+    """True if the step without the profiler did not move the same way, or moved alone."""
     before_ns, after_ns = (side.unprofiled_step_ns for side in both.sides)
     if before_ns is None or after_ns is None:
         return False

@@ -1,4 +1,4 @@
-"""Recordings of one rank on either side, samples of their figures, and how these changed."""
+"""Recordings of one rank on either side, and changes of their figures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tracelab.findings.finding import Finding
 from tracelab.measures.work import NameTimes
 from tracelab.report.views import RankView, View, ranks_of
 
-# Of the step: a smaller change is always noise.
+# Of the step.
 MIN_PERCENT = 1
-# A single step on a side says nothing about noise: only a larger change counts.
+# A single step says nothing about noise.
 MIN_PERCENT_OF_ONE_STEP = 25
 _MIN_VALUES_FOR_QUARTILES = 5
 
@@ -24,7 +24,7 @@ _STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
 _STUDENT_OF_MORE = 2.2
 
 _Key = TypeVar("_Key", bound=Hashable)
-# Figures of a window by their key; one that is not there is 0.
+# Figures of a window by key, by default 0.
 Cells = Mapping[_Key, int]
 
 
@@ -32,7 +32,7 @@ Cells = Mapping[_Key, int]
 
 
 class Stretch(Record):
-    """A window that is compared, and count and time, ns, of its GPU activities by name."""
+    """A compared window, and count and time, ns, of its GPU activities by name."""
 
     view: View
     launched: Mapping[str, tuple[int, int]]
@@ -54,11 +54,11 @@ class Recording(Record):
 
     @property
     def unprofiled_step_ns(self) -> int | None:
-        """Length of a step without the profiler, as the capture measured it, ns."""
+        """Length of a step without the profiler, as measured by the capture, ns."""
         return None if self.rank.steady is None else self.rank.steady.unprofiled_step_ns
 
     def stretches(self, *, per_step: bool) -> tuple[Stretch, ...]:
-        """The windows that are compared: the steady steps, or the whole trace."""
+        """The compared windows: the steady steps, or the whole trace."""
         kernels = self.kernels or ()
         if not per_step:
             return (Stretch(self.rank.main, {x.name: (x.count, x.total_ns) for x in kernels}),)
@@ -71,7 +71,7 @@ class Recording(Record):
 
 
 def recordings_of(side: Side) -> list[Recording]:
-    """Return the recordings of a side: one for each file."""
+    """Return a recording for each file of a side."""
     ranks, report = ranks_of(side.report), side.report
     unknown = (None,) * len(ranks)
     return [
@@ -92,7 +92,7 @@ def recordings_of(side: Side) -> list[Recording]:
 
 
 class Compared(Record):
-    """The recordings of one rank on one side, each with the windows that are compared.
+    """The recordings of one rank on one side, each with its compared windows.
 
     With repeats a figure is one per recording, the median of its windows.
     """
@@ -108,7 +108,7 @@ class Compared(Record):
 
     @property
     def files(self) -> tuple[ComparedFile, ...]:
-        """Every recording, with the window that stands for it: its step of median length."""
+        """Every recording, with its step of median length."""
         return tuple(map(self._file, self.recordings, self.stretches))
 
     def _file(self, recording: Recording, stretches: Sequence[Stretch]) -> ComparedFile:
@@ -133,17 +133,17 @@ class Compared(Record):
 
     @property
     def fewest_steps(self) -> int:
-        """Number of values in a sample: recordings, or windows of the only one."""
+        """Size of a sample: recordings, or windows of the only one."""
         return len(self.recordings if self.has_repeats else self.views)
 
     @property
     def unprofiled_step_ns(self) -> int | None:
-        """Length of a step without the profiler: the median, if all recordings know it."""
+        """Median length of a step without the profiler, if all recordings know it."""
         known = [x.unprofiled_step_ns for x in self.recordings if x.unprofiled_step_ns is not None]
         return median(known) if len(known) == len(self.recordings) else None
 
     def sample(self, value_of: Callable[[Stretch], int]) -> list[int]:
-        """Sample a figure: of each window, or the medians of the recordings."""
+        """Sample a figure of each window, or the medians of the recordings."""
         return self.table(lambda x: {"": value_of(x)})[""]
 
     def table(self, cells_of: Callable[[Stretch], Cells[_Key]]) -> dict[_Key, list[int]]:
@@ -178,7 +178,7 @@ class Pair(Record):
         return self.before.has_repeats
 
     def change(self, before: Sequence[int], after: Sequence[int]) -> Change:
-        """Compare two samples of a figure; an empty one was 0 all the time."""
+        """Compare two samples of a figure; an empty one stands for 0."""
         compare = change_between if self.has_repeats else change
         return compare(
             before or [0] * self.before.fewest_steps,
@@ -193,7 +193,7 @@ class Pair(Record):
     def samples(
         self, cells_of: Callable[[Stretch], Cells[_Key]]
     ) -> dict[_Key, tuple[Sequence[int], Sequence[int]]]:
-        """Sample every figure of a table on both sides; where it is not there it has no values."""
+        """Sample every figure of a table on both sides, without values if absent."""
         before, after = (side.table(cells_of) for side in self.sides)
         return {key: (before.get(key, ()), after.get(key, ())) for key in {**before, **after}}
 
@@ -241,20 +241,19 @@ def interquartile(values: Sequence[int]) -> float:
 
 
 def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """Compare the steps of one recording with those of another; a sample has at least one time, ns.
+    """Compare the steps of two recordings, each with at least one time, ns.
 
-    Where all steps of one side lie beyond all of the other, at least two on each, the steps decide:
-    only 1 % of a step is noise. Else it is the larger spread. Where a side has a single step, it is
-    a quarter of the time itself.
+    If all steps of one side lie beyond all of the other, at least two on each, only 1 % of a step
+    is
+    noise. Else it is the larger spread; with a single step, a quarter of the time itself.
     """
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 
 
 def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """Compare the medians of several recordings, more than two in all, as `change` does steps.
+    """Compare the medians of several recordings, more than two in all.
 
-    The noise is how much recordings of one side differ: half the width of Student's interval (95 %)
-    of the difference.
+    The noise is half the width of Student's interval (95 %) of the difference.
     """
     freedom = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)

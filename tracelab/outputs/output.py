@@ -1,4 +1,4 @@
-"""Outputs: sorts of files that can be written, and requests for them."""
+"""Sorts of files that can be written, and requests for them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Output(Record):
     """A sort of file that can be written.
 
     Attributes:
-        verb: the word that says that it was written: "drew".
-        suffixes: how the names of its files end.
-        refusal: the sentence about another name, in which ``{}`` is that name.
+        verb: past tense of writing it: "drew".
+        suffixes: endings of the names of its files.
+        refusal: the sentence about another name, as ``{}``.
         is_of_all: True if one file can show several traces.
         is_of_each: True if each of several traces can have a file.
-        reduce: makes what is needed of one file, in whichever process it is analyzed.
-        write: writes the files; `FileResult.more` is what `reduce` made of each.
-        hint: the sentence about what to do with them; "" for none.
+        reduce: reduces one file, in the process that analyzes it.
+        write: writes the files; `FileResult.more` is the result of `reduce`.
+        hint: how to use them, or "".
     """
 
     name: str
@@ -53,7 +53,7 @@ class Output(Record):
     hint: str = ""
 
     def require_name(self, path: Path, argument: str = "") -> None:
-        """Raise `UsageError` for a file that has another ending, if it is that of an argument."""
+        """Raise `UsageError` for another ending of a file, or of an argument's."""
         if not self._suffix(path):
             name = f"`{argument}`: " if argument else ""
             raise UsageError(name + self.refusal.format(path))
@@ -64,7 +64,7 @@ class Output(Record):
         return whole + (self.numbered(path, files) if self.is_of_each and files > 1 else [])
 
     def numbered(self, path: Path, files: int) -> list[Path]:
-        """List the files that are written for each of several traces: ``step-0.png``, ..."""
+        """List the files of several traces: ``step-0.png``, ..."""
         suffix = path.name[len(path.name) - len(self._suffix(path)) :]
         stem = path.name.removesuffix(suffix)
         return [path.with_name(f"{stem}-{index}{suffix}") for index in range(files)]

@@ -1,4 +1,4 @@
-"""Pages of what was analyzed."""
+"""Pages of an analysis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def part_of_page(analysis: Analysis, scene: Scene) -> FilePart:
-    """Return what the page needs of one file."""
+    """Reduce one file to its part of the page."""
     from tracelab.render.html.content import FilePart
 
     baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
@@ -40,14 +40,14 @@ def part_of_page(analysis: Analysis, scene: Scene) -> FilePart:
 
 
 def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
-    """Complete the parts of a page with what the report says, by rank."""
+    """Complete the parts of a page from the report, by rank."""
     scenes = scenes_of_report(report, [part.scene for part in parts]) if parts else []
     part_of = {part.scene.path: part for part in parts}
     return [replace(part_of[scene.path], scene=scene) for scene in scenes]
 
 
 def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
-    """Write the page of a report, with the parts that are at hand."""
+    """Write the page of a report, with the available parts."""
     from tracelab.render.html.page import render_page
 
     files = complete_parts(report, [part for part in parts if part is not None])
@@ -55,7 +55,7 @@ def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> N
 
 
 def page_of(report: Report) -> str:
-    """Return the page of a report, with the timelines of those of its files that are unchanged."""
+    """Return the page of a report, with timelines of its unchanged files."""
     from tracelab.render.html.page import render_page
 
     made = report.provenance

@@ -1,4 +1,4 @@
-"""The user's own trace with what was found in it, for Perfetto and chrome://tracing."""
+"""The user's own trace with tracks of its findings, for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tracelab.system.files import identities, require_output, writing
 
 _BLOCK_BYTES = 1 << 20
 _LINES_PER_WRITE = 1000
-# A higher level takes longer than all the rest.
+# Higher levels take longer than all the rest.
 _COMPRESSION_LEVEL = 2
 _GZIP_WBITS = 31
 
@@ -40,7 +40,7 @@ _Write = Callable[[bytes], object]
 
 
 class PerfettoPart(Record, eq=False):
-    """Part of a file that goes into a trace; without a selection all events of the file."""
+    """Part of a file that goes into a trace; without a selection all its events."""
 
     scene: Scene
     selection: Selection | None
@@ -48,7 +48,7 @@ class PerfettoPart(Record, eq=False):
 
 
 def part_of_perfetto(analysis: Analysis, scene: Scene) -> PerfettoPart:
-    """Reduce a file to what goes into its trace."""
+    """Reduce a file to its part of the trace."""
     timeline = analysis.timeline
     if scene.step is None:
         return PerfettoPart(scene, None, Span(0, int(timeline.trace.end_ns.max())))
@@ -56,7 +56,7 @@ def part_of_perfetto(analysis: Analysis, scene: Scene) -> PerfettoPart:
 
 
 def select(timeline: Timeline, window: Span) -> Selection:
-    """Select what overlaps a window, and the launches of the activities that do."""
+    """Select the events in a window, and the launches of its activities."""
     trace, launch_id = timeline.trace, timeline.launch_id
     is_kept = (trace.start_ns < window.end_ns) & (
         (trace.end_ns > window.start_ns) | (trace.start_ns >= window.start_ns)
@@ -75,8 +75,7 @@ def select(timeline: Timeline, window: Span) -> Selection:
 def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: Path) -> None:
     """Write a trace with our tracks in it, packed if the name ends in ``.gz``.
 
-    The file's own bytes stay as they are. Where it breaks off, what is whole of it is closed; of a
-    damaged one, what can be read is written.
+    The file's own bytes stay; its readable part if it is cut off or damaged.
     """
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
@@ -95,12 +94,12 @@ def write_perfetto(
     *,
     options: Options = DEFAULTS,
 ) -> Report:
-    """Write a trace with tracks of what was found in it, for Perfetto.
+    """Write a trace with tracks of its findings, for Perfetto.
 
     Args:
         trace: a file or a URL.
-        path: the file to write, ``.json`` or ``.json.gz``; its folder is made.
-        options: how the file is analyzed; of one step only its events are written.
+        path: the ``.json`` or ``.json.gz`` to write; its folder is made.
+        options: of the analysis; of one step only its events are written.
 
     Returns:
         the report that the tracks show.
@@ -114,7 +113,7 @@ def write_perfetto(
 
 
 def save_traces(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    """Write each file's own events with tracks of what was found in it."""
+    """Write the events of each file with tracks of its findings."""
     written: Written = []
     paths = TRACE.paths(request.path, len(results))
     for result, path in zip(results, paths, strict=True):
@@ -172,7 +171,7 @@ def splice(
     path: Path,
     selection: Selection | None = None,
 ) -> None:
-    """Write a trace with more events, a JSON object each, at the end of its array.
+    """Write a trace with more events, JSON objects, at the end of its array.
 
     Without a selection all of the file's own events stay, and every byte if none is damaged.
     """
@@ -193,7 +192,7 @@ def splice(
 
 
 def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
-    """Yield the file's own bytes up to the end of its events, or only what is chosen and whole."""
+    """Yield the file's bytes up to the end of its events, or of the chosen whole ones."""
     if array.is_damaged:
         yield _header_of(array, source.path)
     elif selection is None:
@@ -209,7 +208,7 @@ def _own_events(source: Source, array: EventArray, selection: Selection | None) 
 
 
 def _header_of(array: EventArray, path: str) -> bytes:
-    """A header of what can be read of a damaged file's own; it is before its events."""
+    """Return the readable header of a damaged file."""
     try:
         keys = json_bytes(dict(array.metadata), is_indented=False)
     except TypeError as error:  # it nests deeper than what can be written
@@ -219,7 +218,7 @@ def _header_of(array: EventArray, path: str) -> bytes:
 
 
 def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
-    """Yield the unpacked bytes of a file between two offsets, up to its end without the second."""
+    """Yield the unpacked bytes of a file from `begin` to `end`, by default its own."""
     with open_source(source) as stream:
         offset = 0
         while end is None or offset < end:

@@ -1,4 +1,4 @@
-"""Pictures of what was analyzed: a file's timeline, or a part of it, or the ranks of a job."""
+"""Pictures of an analysis: a file's timeline or a part of it, or the ranks of a job."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _MIN_FINDING_PX = 40  # of what `finding` shows
-# 31 years, in nanoseconds still an int64.
+# 31 years; an int64 in nanoseconds.
 _MAX_TIME_MS = 1e12
 
 
@@ -141,14 +141,14 @@ def draw_whatif(
     options: Options = DEFAULTS,
     width_px: int = 1600,
 ) -> Picture:
-    """Draw a steady step as it is, and below it with all these changes, on one time scale.
+    """Draw a steady step, and below it the same with all these changes, on one time scale.
 
     Args:
-        trace: a file, a URL, or what `analyze_source` made of one.
-        path: the file to write, ``.png``, ``.svg`` or ``.pdf``; None for none.
-        fixes: of which findings, as of `whatif`.
+        trace: a file, a URL, or the result of `analyze_source`.
+        path: the ``.png``, ``.svg`` or ``.pdf`` to write, or None.
+        fixes: of these findings, as of `whatif`.
         edits: further changes, likewise.
-        options: how a file is analyzed.
+        options: of the analysis.
         width_px: pixels across.
 
     Raises:
@@ -188,9 +188,9 @@ def draw_whatif(
 
 
 def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
-    """Return a steady step with what its report says; without any all of the trace.
+    """Return the steady step of median length with its findings, else all of the trace.
 
-    It is the step of median length, or the next one in length that has the first finding.
+    A step with the first finding is preferred, the next one in length.
     """
     from tracelab.render.first_screen import busy_shares, first_screen
     from tracelab.render.picture.timeline import Part
@@ -243,7 +243,7 @@ def _choose_step(part: Part, step: int | None) -> Part:
 
 
 def _choose_finding(part: Part, number: int, width_px: int) -> Part:
-    """Return the step that holds the worst that a finding cites, or a part where that is short."""
+    """Return the step with a finding's worst evidence, or a part where that is short."""
     from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
 
     scene = part.scene
@@ -259,7 +259,7 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
     steps = (x for x in scene.steps.items() if x[1].start_ns <= middle_ns < x[1].end_ns)
     step, whole = next(steps, (None, scene.window))
     shown = "all of the trace" if step is None else f"step {step}"
-    # Its number must not hide it, and what is before and after it be seen as well.
+    # Leave room beside its number for the surroundings.
     columns = width_px - LEFT_PX - RIGHT_PX
     most_ns = max(length_ns * columns // _MIN_FINDING_PX, whole.length_ns // 30)
     if most_ns >= whole.length_ns:
@@ -273,7 +273,7 @@ def draw_results(
 ) -> Picture:
     """Draw the ranks of a job on one clock, or other files one above the other.
 
-    Of files that are no job, `FileResult.more` is what `part_of` made.
+    Without a job, `FileResult.more` is from `part_of`.
     """
     from tracelab.render.picture.timeline import draw_job, draw_timelines, require_drawable
     from tracelab.render.ranks import job_sentences, rank_shares

@@ -1,4 +1,4 @@
-"""Registry of the outputs of an analysis, and the functions that write them."""
+"""Registry of the outputs of an analysis."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _chosen(requests: Requests) -> list[tuple[Output, Request]]:
 
 
 def paths_of(requests: Requests) -> list[Path]:
-    """List the files that may be written; refuse names of others."""
+    """List the files that may be written; refuse other endings."""
     paths: list[Path] = []
     for output, request in _chosen(requests):
         output.require_name(request.path)
@@ -36,7 +36,7 @@ def paths_of(requests: Requests) -> list[Path]:
 
 
 def reduce_file(analysis: Analysis, requests: Requests) -> dict[str, Any]:
-    """Make what the requested outputs need of one file."""
+    """Reduce one file for the requested outputs."""
     if not requests:
         return {}
     scene = scene_of_file(analysis)
@@ -49,9 +49,9 @@ def write_files(
     requests: Requests,
     redaction: Redaction | None = None,
 ) -> list[str | TracelabError]:
-    """Write the requested outputs; return what was written, in words, or why it could not be.
+    """Write the requested outputs; return sentences on success or failure.
 
-    `FileResult.more` is what `reduce_file` made; `redaction` is what the report went through.
+    `FileResult.more` is from `reduce_file`; `redaction` was applied to the report.
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:

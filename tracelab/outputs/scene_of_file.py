@@ -1,4 +1,4 @@
-"""The scene of one file: its streams and host calls, and everything known of them."""
+"""The scene of one file: its streams, its host calls, and all about them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from tracelab.render.scene import (
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
 PHASES = tuple(phase.name.lower() for phase in Phase if phase < Phase.OTHER)
-# "thread 4211 (python)", as Kineto writes it; the name of the program says nothing.
+# "thread 4211 (python)", as Kineto writes it; the program's name says nothing.
 _NUMBERED_THREAD = re.compile(r"^thread \S+(?: \((.*)\))?$")
 _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
 # A GPU rarely runs more activities at a time.
@@ -71,12 +71,12 @@ def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
 
 
 def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
-    """Sort indices of threads: the main thread of each process first."""
+    """Sort indices of threads, each process's main thread first."""
     return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
 
 
 def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[int, str]:
-    """Name threads by what runs there or as the file does, with an id where two would be alike."""
+    """Name threads by their work or as the file does, with an id if two would be alike."""
     runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
     runs |= {phases.main_thread: "main thread"}
     labels = {}
@@ -94,17 +94,17 @@ def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[
 
 
 def threads_of(trace: Trace) -> tuple[Thread, ...]:
-    """List the threads of a file as a scene has them."""
+    """List the threads of a file."""
     return tuple(Thread(x.process, x.thread, x.name) for x in trace.threads)
 
 
 def scene_of_file(analysis: Analysis) -> Scene:
-    """Make the scene of an analyzed file, or step."""
+    """Make the scene of an analyzed file or step."""
     return _Maker(analysis).scene()
 
 
 class _Maker:
-    """Lanes of an analysis. Columns of names hold indices of the trace's strings at first."""
+    """Lanes of an analysis; columns of names hold indices of the trace's strings at first."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis, self.costs = analysis, analysis.blocking_calls
@@ -198,14 +198,12 @@ class _Maker:
             yield from self._product_rates()
 
     def path_id(self) -> Int64Array:
-        """int64[k], the events of the critical path in order, each run of one of them once."""
         event_id = self.analysis.critical_paths[0].event_id
         event_id = event_id[event_id != ABSENT]
         changed: Int64Array = event_id[np.flatnonzero(np.diff(event_id, prepend=ABSENT))]
         return changed
 
     def cited_id(self) -> Int64Array:
-        """int64[k]: what the file's findings cite, and what those of its job may."""
         cited = [event_id for x in self.analysis.findings for event_id in x.evidence]
         is_comm = self.timeline.select(kind=Kind.COMM)
         return np.concatenate((np.array(cited, np.int64), self.timeline.event_id[is_comm]))
@@ -221,7 +219,6 @@ class _Maker:
         )
 
     def overlaps_window(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], True for spans in the step that is shown; for all spans without a step."""
         if self.window.step is None:
             return np.ones(len(start_ns), dtype=np.bool_)
         is_inside: NDArray[np.bool_] = (end_ns > self.window.start_ns) & (
@@ -234,12 +231,12 @@ class _Maker:
         return event_id[self.overlaps_window(start_ns, end_ns)]
 
     def text_index(self, texts: Iterable[str | None]) -> NDArray[np.int64]:
-        """int64[k], index of each text in those of the scene; ABSENT for None and ""."""
+        """int64[k], index of each text in the scene's; ABSENT for None and ""."""
         index = [self._texts.setdefault(x, len(self._texts)) if x else ABSENT for x in texts]
         return np.array(index, dtype=np.int64)
 
     def name_index(self, event_id: Int64Array) -> Int64Array:
-        """int64[k], index of the string that each event is called; ABSENT for ABSENT."""
+        """int64[k], index of each event's name; ABSENT for ABSENT."""
         return np.where(event_id == ABSENT, ABSENT, self.trace.name_index[event_id])
 
     def rows_of_events(self, event_id: Int64Array) -> Int64Array:
@@ -445,10 +442,11 @@ class _Maker:
     def _ran_during(
         self, start_ns: Int64Array, end_ns: Int64Array
     ) -> tuple[Int64Array, Int64Array]:
-        """Return what the host ran during each gap: the line, else the operator (a string's index).
+        """Return the line, else the operator (a string's index), that the host ran in each gap.
 
-        It is the function that the thread in charge was in for most of the gap, and its line of the
-        most time; ABSENT where no function has half of the gap. Gaps (int64[k], ns) are in order.
+        It is the function in which the responsible thread spent most of the gap, and its line of
+        the
+        most time; ABSENT below half of the gap. Gaps (int64[k], ns) are in order.
         """
         lines, operators = self.program_lines, self.timeline.operators
         places = [(x.name, x.where and x.where.rpartition(":")[0]) for x in lines.names]
@@ -590,10 +588,10 @@ class _Maker:
             )
 
     def _origins(self) -> NDArray[np.int64]:
-        """int64[rows], the text of where each shown activity was captured into a CUDA graph."""
+        """Return where each shown activity was captured into a CUDA graph: int64[rows], a text."""
         origins, rows = self.analysis.origins, self.rows
         known = np.flatnonzero(origins.surest_basis[rows] != ABSENT)
-        # Of all replays of a node the text is the same.
+        # All replays of a node share a text.
         columns = origins.event_id, origins.basis, origins.annotation_index
         keys = np.stack([column[rows[known]].astype(np.int64) for column in columns], axis=1)
         _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -604,7 +602,7 @@ class _Maker:
 
 
 def _sums(time_ns: Int64Array, change: NDArray[Any]) -> tuple[Int64Array, Int64Array]:
-    """Return when the sum of changes is another one, and it from then on, rounded."""
+    """Return the times at which the sum of changes differs, and that sum, rounded."""
     at_ns, index = np.unique(time_ns, return_inverse=True)
     value = np.rint(np.cumsum(np.bincount(index, weights=change))).astype(np.int64)
     changes = np.flatnonzero(np.diff(value, prepend=ABSENT))
@@ -618,7 +616,7 @@ def _keys(members: Iterable[IntEnum]) -> tuple[str, ...]:
 def _largest(
     group: Int64Array, key: Int64Array, size: Int64Array, groups: int
 ) -> tuple[Int64Array, Int64Array]:
-    """int64[groups], of each group the key with the largest sum of sizes, and that; else ABSENT."""
+    """Return each group's key with the largest sum of sizes, and that; else ABSENT."""
     pairs, index = np.unique(np.stack((group, key)), axis=1, return_inverse=True)
     total = summed(index.reshape(-1), size, pairs.shape[1])
     order = np.lexsort((total, pairs[0]))  # the largest of each group is its last
@@ -628,7 +626,7 @@ def _largest(
 
 
 def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
-    """intp[k], the position of each event in a column without repeats, else ABSENT."""
+    """Return the position of each event in a column without repeats, or ABSENT."""
     if not len(event_id):
         return np.full(len(wanted_id), ABSENT, dtype=np.intp)
     position = rows_of(event_id, wanted_id)
@@ -636,13 +634,12 @@ def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
 
 
 def _take(values: NDArray[Any], index: NDArray[Any]) -> Int64Array:
-    """int64[k], the values at these places, ABSENT for ABSENT."""
     taken: Int64Array = np.append(values.astype(np.int64), ABSENT)[index]
     return taken
 
 
 def _compact(lane: Lane, index_of: Int64Array) -> Lane:
-    """Return a lane that refers to the names of its scene, in columns of four bytes."""
+    """Refer to the names of the scene, in columns of four bytes."""
     more = {
         key: index_of[column] if key in NAME_COLUMNS else column
         for key, column in lane.more.items()

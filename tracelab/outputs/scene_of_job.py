@@ -1,4 +1,4 @@
-"""Scenes of the files of a report: findings, and of a job the work of each rank on one clock."""
+"""Scenes of a report's files: findings, and the work of a job's ranks on one clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tracelab.report.views import Scope, ranks_of
 
 
 def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
-    """Complete the scenes of a report's files, by rank: headings, findings, and a job's clock."""
+    """Complete scenes, by rank: headings, findings, and a job's clock."""
     rank_of = {trace.path: trace.rank for trace in report.traces}
     by_rank = sorted((replace(x, rank=rank_of[x.path]) for x in scenes), key=lambda x: x.rank)
     job = report.job
@@ -38,7 +38,7 @@ def scenes_of_report(report: Report, scenes: Sequence[Scene]) -> list[Scene]:
 
 
 def scenes_of_ranks(report: Report, results: Iterable[FileResult]) -> dict[int, Scene]:
-    """Make the scenes of a job's ranks, on its clock: their steps, work and waits."""
+    """Make the scenes of a job's ranks on its clock: steps, work and waits."""
     assert report.job is not None
     rank_of = {trace.path: trace.rank for trace in report.traces}
     scenes = [_scene_of_rank(result) for result in results if result.part is not None]
@@ -87,7 +87,7 @@ def _scene_of_rank(result: FileResult) -> Scene:
 
 
 def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
-    """Put the scenes of all ranks of a job on its clock, each with its waits for other ranks."""
+    """Put the scenes of a job's ranks on its clock, with waits for other ranks."""
     clocks = job_clocks(job, {scene.rank: scene for scene in scenes})
     waits = _waits(job)
     moved = []
@@ -163,7 +163,7 @@ def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scen
 
 
 def marks_of(report: Report, scenes: Iterable[Scene]) -> Iterator[list[Mark]]:
-    """Yield the marks of each file's findings, numbered as the report is printed."""
+    """Yield the marks of each file's findings, numbered as in the report."""
     ranks = ranks_of(report)
     scopes = {x.trace.rank: x.main.scope for x in ranks if x.views}
     printed = {  # findings of one place on several ranks have one number
@@ -219,7 +219,6 @@ def _mark(
 
 
 def _rows_of_events(evidence: tuple[int, ...], places: Places) -> NDArray[np.intp]:
-    """intp[k], the rows of events that have a place."""
     if not len(places):
         return np.zeros(0, dtype=np.intp)
     event_ids = np.array(evidence, dtype=np.int64)

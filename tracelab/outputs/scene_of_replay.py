@@ -1,4 +1,4 @@
-"""The scene of a step that was replayed: the same lanes as of a recorded one."""
+"""The scene of a replayed step, with the lanes of a recorded one."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tracelab.render.scene import Lane, Scene, Span
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import replay
 
-# From this share of a repetition on, a host that could go on earlier is not what decides.
+# If the host could go on earlier by that share of a repetition, it does not decide.
 _AHEAD = 0.01
-# Of a step: steps of a stream that follow each other sooner are ahead.
+# Of a step; closer steps of a stream are ahead.
 _MIN_STEP_DISTANCE_SHARE = 0.9
 _LATEST_NS = np.iinfo(np.int64).max
 
 
 class ReplayedTimes(Arrays):
-    """Times at which the nodes of one program were reached: int64[n], ns.
+    """Times of the nodes of one program: int64[n], ns.
 
     Attributes:
-        period_ns: how long a repetition takes; None where nothing is repeated.
+        period_ns: length of a repetition, or None.
         runs_ahead: True if nothing holds the host back.
     """
 
@@ -64,7 +64,7 @@ class ReplayedTimes(Arrays):
         return start_ns, start_ns + period_ns // program.steps
 
     def events(self, start_ns: int, end_ns: int) -> tuple[Int64Array, Int64Array, NDArray[np.intp]]:
-        """Return what ran in a stretch of time, as a steady repetition continues around it.
+        """Return the events in a stretch of time of an endless steady repetition.
 
         Returns:
             start and end (int64[k], ns) and node (intp[k]), which may be repeated.
@@ -88,9 +88,8 @@ def replayed_times(
 ) -> ReplayedTimes:
     """Return the times of the nodes of a replayed program, reached at `time_ns` (int64[n]).
 
-    An activity takes what it costs; a call begins once its thread gets there. What gets further
-    ahead of the GPU with each step, the host or a stream of copies, is shown from the beginning of
-    a step on.
+    An activity takes its cost; a call begins once its thread gets there. A host or a stream of
+    copies that gets further ahead of the GPU with each step begins with the step.
     """
     period_ns = step_ns * program.steps if program.is_repeated else 0
     leads = np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.latency_ns != NEVER)
@@ -110,12 +109,11 @@ def replayed_times(
 
 
 def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
-    """Let what runs ahead begin each step when the step begins on the GPU."""
     program = times.program
     nth = _nth_step(timeline, program)
     start_ns, end_ns = times.step_window()
     shift_ns = np.zeros(len(program), dtype=np.int64)
-    # The host, and each stream: what was moved out of one is a stream of its own.
+    # The host, and each stream; activities moved out of one have their own.
     sequence = np.where(program.kind == NodeKind.ACTIVITY, stream_roots(program), ABSENT - 1)
     for of, nodes in groups_of(sequence - (ABSENT - 1)):
         first_ns = np.full(int(nth.max()) + 1, _LATEST_NS)
@@ -130,7 +128,7 @@ def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
 
 
 def _nth_step(timeline: Timeline, program: Program) -> NDArray[np.intp]:
-    """intp[n], of which of the program's steps each node is, from 0 on."""
+    """Return the step of the program, from 0 on, of each node: intp[n]."""
     start_ns = timeline.trace.start_ns
     event_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
     launched = program.launch_node != ABSENT
@@ -141,7 +139,7 @@ def _nth_step(timeline: Timeline, program: Program) -> NDArray[np.intp]:
 
 
 def stream_roots(program: Program) -> NDArray[np.intp]:
-    """intp[n], the first node of what runs in order with each node; of calls themselves."""
+    """intp[n], the first node of the sequence of each node; of calls themselves."""
     root = np.arange(len(program))
     follows = (program.via == Via.STREAM) & (program.lag == 0) & (program.latency_ns != NEVER)
     root[program.target[follows]] = program.source[follows]
@@ -156,7 +154,7 @@ def moved_activities(before: Program, after: Program) -> NDArray[np.bool_]:
 
 
 def _is_apart(program: Program) -> NDArray[np.bool_]:
-    """bool[n], the activities out of order with most of the compute of their stream."""
+    """Return the activities out of order with most compute of their stream: bool[n]."""
     root = stream_roots(program)
     is_apart = np.zeros(len(program), dtype=np.bool_)
     for _, nodes in groups_of(program.stream_index):
@@ -175,7 +173,7 @@ def is_blocked(program: Program) -> NDArray[np.bool_]:
 
 
 def scenes_of_replay(phases: Phases, before: Program, after: Program) -> tuple[Scene, Scene]:
-    """Make the scenes of a step as it is replayed, and of the same step with a change."""
+    """Make the scenes of a replayed step without and with a change."""
     timeline, replayed = phases.timeline, replay([before, after])
     nothing_moved = np.zeros(len(before), dtype=np.bool_)
     moved = (nothing_moved, moved_activities(before, after))
@@ -191,7 +189,7 @@ def scenes_of_replay(phases: Phases, before: Program, after: Program) -> tuple[S
 
 
 def scene_of_replay(phases: Phases, times: ReplayedTimes, is_moved: NDArray[np.bool_]) -> Scene:
-    """Make the scene of a replayed step: the host threads of a program, then its streams.
+    """Make the scene of a replayed step: host threads, then streams.
 
     Activities that left their stream (`is_moved`, bool[n]) have a lane of their own.
     """

@@ -1,4 +1,4 @@
-"""Contents that `tracelab view` serves: the page of some traces, and these traces for Perfetto."""
+"""Contents that `tracelab view` serves: a page, and its traces for Perfetto."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tracelab.system.loopback import Content, content_of_bytes, content_of_file
 
 
 def viewed(analysis: Analysis) -> tuple[FilePart, PerfettoPart]:
-    """Reduce one file to what the page and Perfetto need."""
+    """Reduce one file for the page and Perfetto."""
     scene = scene_of_file(analysis)
     return part_of_page(analysis, scene), part_of_perfetto(analysis, scene)
 
@@ -32,8 +32,8 @@ def contents(
 
     Args:
         report: of all files.
-        results: of each; `FileResult.more` is what `viewed` gave.
-        folder: for files as long as this is served.
+        results: of each; `FileResult.more` is from `viewed`.
+        folder: for temporary files.
         perfetto: the origin of the Perfetto UI.
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}
@@ -66,7 +66,7 @@ def contents(
 
 
 def trace_for_perfetto(source: Source, part: PerfettoPart, report: Report, path: Path) -> Content:
-    """Return a trace with our tracks in it, written when it is first requested."""
+    """Return a trace with our tracks, written at its first request."""
     is_writing = threading.Lock()
 
     def chunks() -> Iterator[bytes]:

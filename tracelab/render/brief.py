@@ -1,8 +1,6 @@
 """The first screen as a JSON object of at most 4,096 bytes, for programs and agents.
 
-``make documents`` makes its schema, ``tracelab/report/brief.schema.json``, of the classes below.
-Figures are those of the first screen: a share is in percent, whole where it is printed whole.
-``tracelab/docs/agents.md`` says how to use it.
+``make documents`` makes ``tracelab/report/brief.schema.json`` of the classes below.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ SCHEMA = "tracelab.brief/1"
 # Of the whole output, with the end of its line.
 MAX_BYTES = 4096
 _MAX_FILES, _MAX_EVENTS, _MAX_LINES, _MAX_CAUSES, _MAX_ROWS = 3, 3, 5, 9, 16
-# Of a text in JSON by its key: together less than all of it may have, with one finding, note and
-# command.
+# By key, in JSON; one finding, note and command together always fit.
 _MAX_TEXT_BYTES = {
     **dict.fromkeys(("file", "files", "place", "function", "code", "edit", "kernel"), 160),
     **dict.fromkeys(("verdict", "job", "title", "notes", "next"), 240),
@@ -36,10 +33,10 @@ _MAX_TEXT_BYTES = {
 }
 _MAX_NAME_BYTES = 60
 _PATHS = ("file", "files")
-# Typed by whoever reads them: without an end they are wrong.
+# Typed by readers, so never cut.
 _TYPED = ("edit", "next")
 _ELLIPSIS = "…"
-# Two quotation marks of a text in JSON, and the end of the line.
+# Two quotation marks and the end of the line.
 _QUOTE_BYTES = 3
 
 _Value = TypeVar("_Value")
@@ -239,7 +236,7 @@ class Brief(Record):
     next: tuple[str, ...]
 
 
-# What is dropped where there is no room, from the end, in this order: as long as there are more.
+# Dropped in this order, from the end, where there is no room; as long as there are more.
 _DROPPED = (
     ("recordings", 3),
     ("notes", 1),
@@ -255,7 +252,7 @@ _DROPPED = (
 
 
 def render_brief(report: Report, *, recordings: Sequence[Report] = ()) -> bytes:
-    """Return the first screen as JSON in one line, of at most `MAX_BYTES`."""
+    """Return the first screen as one line of JSON of at most `MAX_BYTES`."""
     document = document_of(report, recordings)
     said = document.said
     if isinstance(said, Recordings):
@@ -402,10 +399,7 @@ def _known(convert: Callable[[_Value], float], value: _Value | None) -> float | 
 
 
 def _fitted(key: str, value: Any) -> Any:
-    """Return a value whose texts are cut to as many bytes in JSON as their key may have.
-
-    A text that is typed, such as a command, is left out instead.
-    """
+    """Cut the texts of a value to the bytes of their key; leave out those that are typed."""
     if isinstance(value, Record):
         names = value.__struct_fields__
         return replace(value, **{name: _fitted(name, getattr(value, name)) for name in names})

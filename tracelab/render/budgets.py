@@ -1,4 +1,4 @@
-"""Budgets that were checked: as text, as Markdown, as GitHub's annotations and as JUnit's XML."""
+"""Budgets that were checked, as text, Markdown, GitHub's annotations and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracelab.comparison.budgets import BudgetResult
 from tracelab.render.markdown import MAX_TEXT_LETTERS, chapter_blocks, comment
 from tracelab.render.section import PROSE, Chapter, Section, Tone, table
 
-# Characters that fit next to the figures at 80 columns; a longer place is printed below them.
+# Longer places are printed below the figures, at 80 columns.
 _MAX_LETTERS_BESIDE = 24
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
 
@@ -34,7 +34,7 @@ def render_markdown(results: Sequence[BudgetResult]) -> str:
 
 
 def _sections(results: Sequence[BudgetResult], most_letters: int) -> tuple[Section, Section]:
-    """Return the table, and what is too long for it; a window is named once if it is the only."""
+    """Return the table and the places too long for it; a common window is named once."""
     windows = list(dict.fromkeys(result.window for result in results if result.window))
     details = {
         result.name: ", ".join(filter(None, (result.where, result.window * (len(windows) > 1))))
@@ -78,7 +78,7 @@ def _sentence(result: BudgetResult) -> str:
 
 
 def github_annotations(results: Sequence[BudgetResult]) -> str:
-    """GitHub's workflow commands, a line for each budget that failed."""
+    """GitHub's workflow commands: a line for each failed budget."""
     lines = []
     for result in results:
         if result.passed:
@@ -98,7 +98,7 @@ def _escape_property(text: str) -> str:
 
 
 def junit_xml(results: Sequence[BudgetResult]) -> bytes:
-    """The results as JUnit XML, a test case for each budget."""
+    """JUnit XML with a test case for each budget."""
     from xml.etree import ElementTree
 
     failures = str(sum(not result.passed for result in results))

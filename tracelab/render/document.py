@@ -1,4 +1,4 @@
-"""Document of a report: made once, in plain data that every output draws."""
+"""Document of a report: plain data that every output draws."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
 
-# Kernels, lines, modules and operators.
 MAX_WORK_ROWS = 10
 MAX_DETAILED_RANKS = 4
 

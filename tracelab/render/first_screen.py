@@ -1,4 +1,4 @@
-"""First screen of a file or a job, drawn by text, Markdown, JSON in brief, notebooks and logs."""
+"""First screen of a file or a job, as every output draws it."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ from tracelab.report.views import RankView, Scope, ranks_of
 MAX_ITEMS = 3
 _MAX_NAMED_RANKS = 3
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
-# Of a step: the GPU of a healthy program is idle for less.
+# Of a step; a healthy program's GPU is idle for less.
 _MIN_IDLE_SHARE = 0.1
 OTHER = "other"  # causes of idle time that are not named
 RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
 _MAX_NAMED_CAUSES = 3
-# Besides the GPU that decides; with more they share one line.
+# Besides the GPU that decides; more share one line.
 _MAX_OTHER_GPUS = 3
 _MIN_NAMED_STEP_SHARE = 0.02
-# Of a step, if a GPU worked at all.
+# Of a step.
 _MIN_BUSY_SHARE = 0.001
 _MAX_LENGTH_RATIO = 1.1
 _NO_ANSWER = "edge"  # the cause that says nothing about the program
@@ -85,8 +85,7 @@ class Item(Record):
 
     Attributes:
         finding: of a job the most expensive of its place.
-        place: in the user's program; "" where the file does not say, or the title does.
-        code: that line of the program; "" where it is not known.
+        place, code: in the user's program; "" if unknown, or if the title says the place.
         on: which ranks of a job have it.
     """
 
@@ -105,13 +104,12 @@ class FirstScreen(Record):
     """First screen of a file or a job.
 
     Attributes:
-        about: GPUs, versions, steps.
         headline: figures of the facts; of a job those of the rank whose savings are printed.
-        items: the findings that are worth a place, at most three.
+        items: at most three findings.
         others: all other findings, the minor ones last.
         more, minor: how many of them are worth a place, and are not.
         answer: the sentence printed if no finding is worth a place; else "".
-        steps: how steps were found, or could be; "" where there is nothing to say.
+        steps: how steps were found, or could be; "" for nothing to say.
         next, commands: to type next, in short and complete.
     """
 
@@ -133,7 +131,7 @@ class FirstScreen(Record):
 
     @property
     def verdict(self) -> str:
-        """All of it in one line: what is wrong and what that costs, or that nothing is."""
+        """The screen in one line: what is wrong and what that costs, or that nothing is."""
         if not self.items:
             return self.answer
         first = self.items[0]
@@ -207,7 +205,7 @@ def item_of(group: FindingGroup, report: Report, ranks: int) -> Item:
 
 
 def short_fix(finding: Finding) -> str:
-    """Return the short fix of a finding, or as many sentences of the fix as are no longer."""
+    """Return the short fix, or as many sentences of the fix as are no longer."""
     if finding.fix_short:
         return finding.fix_short
     first, *others = _SENTENCE_END.split(finding.fix)
@@ -311,7 +309,7 @@ def _label(ranks: Sequence[RankView]) -> str:
 
 
 def length_of(ranks: Sequence[RankView]) -> str:
-    """Say how long a step takes, with the profiler and without it; of a job's ranks the longest."""
+    """Say how long a step takes, with and without the profiler; of a job the longest."""
     by_length = sorted(ranks, key=lambda rank: rank.main.scope.printed_ns)
     first, last = by_length[0], by_length[-1]
     shortest_ns, longest_ns = first.main.scope.printed_ns, last.main.scope.printed_ns
@@ -338,7 +336,6 @@ def length_of(ranks: Sequence[RankView]) -> str:
 
 
 def _beside(length_ns: int, other: str) -> str:
-    """A length of time, without its unit where another one has the same."""
     number, _, unit = duration_text(length_ns).partition(" ")
     return number if other.endswith(f" {unit}") else f"{number} {unit}"
 
@@ -355,7 +352,7 @@ def busy_shares(rank: RankView) -> BusyShares:
 
 
 def gpu_facts(rank: RankView) -> list[Fact]:
-    """Say how busy each GPU is; of the one that decides also why it is not."""
+    """Say how busy each GPU is, and why the one that decides is not."""
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None or not scope.busy_ns:
         return [Fact("GPU", "no GPU was busy")]

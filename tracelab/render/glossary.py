@@ -23,7 +23,7 @@ _Entry = tuple[tuple[str, ...], Callable[[], str]]  # names, and what makes the 
 
 
 def overview(width: int) -> str:
-    """All rules by family, ids of remedies, and words by group."""
+    """All rules by family, remedies, and words by group."""
     families = [
         "\n".join([f"{family.key}  {capitalized(family.meaning)}", *_rule_lines(family)])
         for family in FAMILIES.terms
@@ -40,7 +40,7 @@ def overview(width: int) -> str:
 
 
 def words_that_begin(start: str) -> list[str]:
-    """List the words that can be explained and begin so."""
+    """List the words with this start that can be explained."""
     known = {name for names, _ in _entries(_MIN_WIDTH) for name in names}
     return sorted(word for word in known if word.startswith(start) and " " not in word)
 
@@ -97,7 +97,7 @@ def _explained(word: str, entries: Sequence[_Entry]) -> str:
 
 
 def normalized(word: str) -> str:
-    """Remove what does not tell words apart: capitals, separators and the unit."""
+    """Remove capitals, separators and the unit."""
     return re.sub(r"[\s_-]+", " ", word).strip().casefold().removesuffix(" ns")
 
 
@@ -160,7 +160,7 @@ def _group_text(group: Group, width: int) -> str:
 
 
 def rules_of(family: Term) -> list[Rule]:
-    """List the rules of a family in the order of their ids."""
+    """List the rules of a family by id."""
     return sorted((x for x in RULES if x.id.startswith(family.key)), key=lambda rule: rule.id)
 
 
@@ -169,7 +169,7 @@ def _rule_lines(family: Term) -> list[str]:
 
 
 def capitalized(text: str) -> str:
-    """Return the text with a capital."""
+    """Begin the text with a capital."""
     return text[0].upper() + text[1:]
 
 
@@ -178,7 +178,7 @@ def _both_names(term: Term) -> str:
 
 
 def sentences(term: Term) -> str:
-    """Return what a word means, with all details."""
+    """Explain a word in full."""
     return f"{capitalized(term.meaning)}. {term.detail}".strip()
 
 

@@ -1,4 +1,4 @@
-"""Reports and differences as Markdown; what is minor is folded."""
+"""Reports and differences as Markdown; minor parts are folded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tracelab.report.schema import Report
 _MAX_OTHERS = 10
 _MAX_FILE_ROWS = 50
 _MAX_PLACE_LETTERS = 200
-# No fix is that long, but the names in it may be.
+# Names in a fix may be long.
 _MAX_FIX_LETTERS = 2_000
 _HEADINGS = {
     SHORTER: "{} got shorter",
@@ -39,7 +39,7 @@ _HEADINGS = {
 }
 # GitHub refuses a comment of 65,536.
 MAX_LETTERS = 60_000
-# Names of some kernels have thousands.
+# Some kernels have names of thousands.
 MAX_TEXT_LETTERS = 400
 _BETWEEN = "\n\n"
 _MAX_CELL_LETTERS = 160
@@ -48,7 +48,7 @@ _FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
 _CODE = re.compile(r"(`[^`]+`)")
 # A quote, a heading, a list, the line below a heading.
 _BLOCK = re.compile(r"^(>|#+(?=\s|$)|[+-](?=\s|$)|\d+(?=[.)](?:\s|$))|[=-](?=[=-]*\s*$))")
-# Markup, runs of underscores, and what begins a mention, an issue, a link or an emoji.
+# Markup, runs of underscores, and starts of mentions, issues, links and emoji.
 _SPECIAL = re.compile(
     r"[\\`*~\[\]&<|$]|(?<!_)_+|@(?=\w)|#(?=\d)|\bGH-(?=\d)|\bwww(?=\.)"
     r"|(?<!:):(?=//|[\w+-]+:(?!:))",
@@ -181,9 +181,9 @@ def render_diff(diff: Diff) -> str:
 
 
 def comment(command: str, blocks: Iterable[str]) -> str:
-    """Return a comment of some blocks, without those that would make it too long.
+    """Return a comment of some blocks, without those beyond `MAX_LETTERS`.
 
-    The first line, which is not shown, tells later comments of the same command from others.
+    The invisible first line identifies later comments of the same command.
     """
     kept: list[str] = []
     room = MAX_LETTERS
@@ -191,7 +191,7 @@ def comment(command: str, blocks: Iterable[str]) -> str:
         if block and len(block) < room:
             kept.append(block)
             room -= len(block) + len(_BETWEEN)
-    # A job's log shows what it prints, and acts upon some lines.
+    # A job's log acts upon some of the lines that it shows.
     return escape_commands(f"{_BETWEEN.join(kept)}\n")
 
 
@@ -201,12 +201,12 @@ def brief_prose(text: str) -> str:
 
 
 def bullets(items: Iterable[str]) -> str:
-    """Return a list of what is Markdown already."""
+    """Return a list of Markdown items."""
     return "\n".join(f"- {item}" for item in items)
 
 
 def details(summary: str, blocks: Iterable[str]) -> str:
-    """Return a folded part; "" where nothing is in it."""
+    """Return a folded part; "" if it is empty."""
     content = "\n\n".join(filter(None, blocks))
     if not content:
         return ""
@@ -214,7 +214,7 @@ def details(summary: str, blocks: Iterable[str]) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of at least one row; its cells are Markdown already."""
+    """Return a table of at least one row of Markdown cells."""
     cells = list(rows)
     sides = [
         "--:" if all(map(_FIGURE.match, column)) else "---" for column in zip(*cells, strict=True)
@@ -223,7 +223,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text as a cell, in which a number is never torn from its unit."""
+    """Return text as a cell that keeps a number with its unit."""
     return _BEFORE_UNIT.sub("\u00a0", prose(shorten(text, _MAX_CELL_LETTERS), is_cell=True))
 
 
@@ -264,14 +264,14 @@ def code(text: str) -> str:
 
 
 def code_in_cell(text: str) -> str:
-    """Return text as code in a cell of a table, where a code span cannot hold every character."""
+    """Return text as code in a table's cell, where a code span cannot hold every character."""
     if not re.search(r"[|\\`]", text):
         return code(text)
     return f"<code>{_escaped(clean(text))}</code>"
 
 
 def prose(text: str, *, is_cell: bool = False) -> str:
-    """Return a sentence whose parts in backticks are code spans and whose rest is text."""
+    """Return a sentence as Markdown; parts in backticks become code spans."""
     as_code = code_in_cell if is_cell else code
     parts = _CODE.split(clean(text).strip())
     texts = [as_code(part[1:-1]) if i % 2 else _escaped(part) for i, part in enumerate(parts)]

@@ -1,4 +1,4 @@
-"""Notes about a trace: what makes its figures wrong, and what it lacks."""
+"""Notes about a trace: missing parts, and reasons why figures are wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tracelab.report.views import RankView, losses_of
 _OTHER_PLATFORM = (
     "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"
 )
-# This share of the time shows in the shares of idle time.
+# Visible in the shares of idle time.
 MIN_NOTABLE_SHARE = 0.1
 _INFLATED = (
     "Python stacks were recorded, which inflates CPU times: idle time that waits for the CPU is an "
@@ -29,7 +29,7 @@ class Note(Record):
     """Something about a trace, in a sentence without its end.
 
     Attributes:
-        rule: where that is explained; None where nothing explains it.
+        rule: where that is explained; None if nowhere.
         is_warning: True if figures are wrong, or not what they seem.
     """
 
@@ -39,7 +39,7 @@ class Note(Record):
 
     @property
     def full(self) -> str:
-        """The sentence with the rule that explains it, without its end."""
+        """The sentence with its rule, without its end."""
         return f"{self.text} ({self.rule})" if self.rule else self.text
 
 
@@ -48,7 +48,7 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
     about_traces = [
         finding
         for finding in findings
-        # What the profiler costs stands beside the step.
+        # Profiler overhead stands beside the step.
         if finding.about == "trace" and finding.cause != "profiler_overhead"
     ]
     notes = [
@@ -70,7 +70,7 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
 
 
 def asides(ranks: Sequence[RankView]) -> list[Note]:
-    """Return what only some steps have; a warning where it takes much of the time."""
+    """Return notes on some of the steps; a warning if much of the time is affected."""
     return [
         _aside(finding, price_of(finding, rank.main.scope).share)
         for rank in ranks
@@ -99,7 +99,7 @@ def unread(provenance: Provenance) -> list[Note]:
 
 
 def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, str]]:
-    """Yield findings; of what several files do not know the worst, and how many others have it."""
+    """Yield findings; a loss of several files once, the worst, with the number of the others."""
     unknown: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.rule == UNKNOWN_EVENTS:

@@ -1,7 +1,6 @@
-"""Kinds of spans in lanes: the words and colors by which pictures and pages show them.
+"""Kinds of spans in lanes: the words and colors of pictures and pages.
 
-Hues are Okabe and Ito's, which color-blind readers can tell apart, in steps of lightness, so that
-a grayscale copy can be read as well.
+Hues are Okabe and Ito's, for color-blind readers, in steps of lightness, for grayscale copies.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Theme(Record):
         return style.dark or next(alike, self.adapt(style.color))
 
     def adapt(self, color: str) -> str:
-        """Return a color for white as this theme has it: what is pale is dim on a dark paper."""
+        """Adapt a color for white to this theme: pale colors get dim on dark paper."""
         if self is LIGHT or color == "none":
             return color
         return (
@@ -64,7 +63,7 @@ class Theme(Record):
 
 
 _WHITE, _BLACK = "#FFFFFF", "#202124"
-# Of equal contrast to black and white letters.
+# Equal contrast to black and white letters.
 _MIDDLE_LUMINANCE = 0.2
 _MIN_PALE_LUMINANCE = 0.45
 LIGHT = Theme(_WHITE, "#F5F6F8", "#E4E6E9", _BLACK, "#5F6368", "#3C4043", "#C24A00")
@@ -81,7 +80,6 @@ def _channels(color: str) -> list[int]:
 
 
 def _mix(color: str, other: str, share: float) -> str:
-    """Mix two colors; `share` is that of the other one."""
     pairs = zip(_channels(color), _channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in pairs)
 

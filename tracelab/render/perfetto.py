@@ -1,13 +1,13 @@
 """Tracks for Perfetto: lanes and findings of a scene as events of the trace event format.
 
-Each row of slices is a thread of a process of our own, so that nothing of ours can overlap anything
-of the file's. Arrows have a category and a name of their own: they cannot meet the file's.
+Each row of slices is a thread of a process of our own, and arrows have their own category and
+name, so nothing of ours meets anything of the file's.
 
 Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
 multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
 neighboring double does where the nearest one does not; above, times are up to 256 ns off. There a
-duration reaches to where Perfetto reads its end, so that slices that touch still do, and none
-reaches into the next: Perfetto 51 to 56 would drop it.
+duration reaches to where Perfetto reads its end: slices that touch still do and none overlap, which
+Perfetto 51 to 56 would drop.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ Id = int | float | str | None  # of a process or thread, as a file writes it
 Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
 
 _NUMBERS = 2**32  # of processes and threads, in Perfetto
-# Own process ids are this far from those of the file.
+# Own process ids are this far from the file's.
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
 _MAX_ARROWS_OF_PROCESS = 10**6
 _POSSIBLE_BELOW_NS = 2**43 * 1000
 MAX_TEXT_LETTERS, MAX_LABEL_LETTERS, _MAX_SENTENCE_LETTERS = 300, 200, 2000
-# Evidence that fills more of the window is shown by the longest of the idle times in it.
+# Evidence beyond that share of the window is shown by its longest idle times.
 _MAX_EVIDENCE_SHARE, _MAX_PLACES = 0.5, 20
 _CAUSES_OF_IDLE = {"launch_bound": ("launch", "host_busy")}  # of findings; of others any
 
 
 class Texts(Arrays):
-    """One of a few texts for each slice, by its place in a table (intp[k]); ABSENT for none."""
+    """One of a few texts for each slice, by its place in a table (intp[k]), or ABSENT."""
 
     index: NDArray[Any]
     table: Sequence[str]
 
 
 class Track(Arrays):
-    """Slices that are shown in one row, or in more where they overlap; by start.
+    """Slices of one row, or of more where they overlap; by start.
 
     Attributes:
         start_ns, end_ns: int64[k], ns since the file's first event.
         name: equal names have equal colors.
-        arguments: what is shown of a selected slice: texts, or int64[k].
+        arguments: details of a selected slice: texts, or int64[k].
         place: intp[m], the rows of `Scene.places` that arrows lead to.
         slice_index: intp[m], the slice that each arrow leads from.
     """
@@ -82,7 +82,7 @@ class Track(Arrays):
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
-    """Yield the events to put into a file that has these threads, without commas."""
+    """Yield the events to add to a file that has these threads, without commas."""
     findings = finding_tracks(scene)
     tracks = (*findings, *lane_tracks(scene), note_track(scene, notes))
     rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
@@ -105,7 +105,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
 
 
 def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """Yield rows in which no two of some slices overlap: intp[k] for each, by start."""
+    """Yield rows of slices that do not overlap: intp[k] for each, by start."""
     order = np.lexsort((end_ns, start_ns))
     if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
         yield order
@@ -115,7 +115,7 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
 
 
 def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
-    """Return a process id below 2**32 that is followed by enough free ones, for its threads."""
+    """Return a process id below 2**32 that enough free ones follow."""
     pairs = list(taken)
     processes = [one for one, _ in pairs if isinstance(one, int) and 0 <= one < _NUMBERS // 2]
     numbers = {one % _NUMBERS for pair in pairs for one in pair if isinstance(one, int)}
@@ -180,7 +180,7 @@ def _evidence(
 def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
     """Yield the arrows from each event of the critical path to the next.
 
-    A call that waits began before what it waits for: the arrow reaches it when that begins.
+    A call that waits begins before its cause: the arrow reaches it when the cause begins.
     """
     starts_ns, ends_ns = scene.places.start_ns.tolist(), scene.places.end_ns.tolist()
     for source, target in pairwise(scene.critical_path.tolist()):
@@ -190,7 +190,7 @@ def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ends:
-    """Ends of arrows, which belong to the slice that began there last: process, thread and time."""
+    """Ends of arrows, at the last slice that began there: process, thread and time."""
 
     def __init__(self, scene: Scene, threads: Threads) -> None:
         written = [_written(*threads.get(x[:2], (None, None))) for x in scene.threads]
@@ -209,7 +209,7 @@ def _written(process: Id, thread: Id) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON in which letters beyond ASCII are as they are: Perfetto 52 shows escapes as such."""
+    """Keep letters beyond ASCII: Perfetto 52 shows their escapes as such."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -217,7 +217,7 @@ def _json(value: Any) -> str:
 
 
 def finding_tracks(scene: Scene) -> list[Track]:
-    """List the rows of findings; those about the trace itself are nowhere in time."""
+    """List the rows of findings, without those about the trace itself."""
     return [_finding(scene, mark) for mark in scene.marks if mark.about == "program"]
 
 
@@ -257,9 +257,9 @@ def _finding(scene: Scene, mark: Mark) -> Track:
 
 
 def _longest_idle(scene: Scene, mark: Mark, cited: Intervals) -> tuple[Intervals, int]:
-    """Return the longest idle times in evidence that fills most of the window, and the number.
+    """Return the longest idle times of evidence that fills most of the window, and the number.
 
-    Both are empty where the evidence itself tells where to look.
+    Both are empty for shorter evidence.
     """
     nothing = Intervals(NOTHING, NOTHING), 0
     start_ns, end_ns = scene.focus
@@ -277,7 +277,7 @@ def _longest_idle(scene: Scene, mark: Mark, cited: Intervals) -> tuple[Intervals
 
 
 def note_track(scene: Scene, notes: Sequence[str]) -> Track:
-    """Make the row of what a reader of the file should know, over all of it."""
+    """Make a row of notes over all of the file."""
     return Track(
         label="Notes",
         category="note",
@@ -289,7 +289,7 @@ def note_track(scene: Scene, notes: Sequence[str]) -> Track:
 
 
 def lane_tracks(scene: Scene) -> list[Track]:
-    """List the rows of a scene's lanes, in the order in which they are shown."""
+    """List the rows of a scene's lanes in order."""
     makers = _LaneTracks(scene)
     calls = sorted(scene.lanes_of_type("host"), key=lambda lane: lane.thread)
     return [
@@ -401,7 +401,6 @@ def _terms(code: NDArray[Any], keys: Sequence[str], words: Mapping[str, str]) ->
 
 
 def _repeated(text: str, count: int) -> Texts:
-    """Return one sentence for all slices, whole: a fix has no part that can be left out."""
     return Texts(np.zeros(count, dtype=np.intp), [shorten(clean(text), _MAX_SENTENCE_LETTERS)])
 
 
@@ -428,7 +427,7 @@ def microseconds(time_ns: int) -> str:
 
 
 def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
-    """The texts of when a slice begins and how long it is."""
+    """Return the texts of a slice's start and length."""
     start = microseconds(start_ns)
     return start, _decimal(perfetto_ns(microseconds(end_ns)) - perfetto_ns(start))
 

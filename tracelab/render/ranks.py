@@ -1,4 +1,4 @@
-"""Ranks of a job: how they spend a step, who makes others wait and why."""
+"""Ranks of a job: shares of a step, and who makes others wait and why."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ _MAX_STRAGGLERS = 2
 _MIN_SHARE_OF_WAITS = 0.5
 _MIN_NAMED_STEP_SHARE = 0.01
 _MIN_SENTENCE_STEP_SHARE = 0.02
-# A smaller share is printed as "<0.1 %".
+# Printed as "<0.1 %" below it.
 _MIN_SHOWN_SCHEDULE_SHARE = 0.001
 _MIN_FULL_WAIT_SHARE = 0.95
 _SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
-# Fewer ranks to one that differs have no usual value.
+# Fewer have no usual value.
 _MIN_RANKS_ALIKE = 3
-# Of a step.
 _MIN_DIFFERENCE_SHARE = 0.1
 _MIN_COLUMN_SHARE = 0.02
-# Of a step, by their names.
+# Of a step.
 _PARTS = {
     "compute_ns": "compute",
     "wait_ns": "wait",
@@ -62,9 +61,9 @@ class RankShares(Record):
     """Times of a rank in all its steady steps together, ns; the parts add up to `length_ns`.
 
     Attributes:
-        step_ns: the median length of a step.
+        step_ns: the median.
         unmatched_ns: communication without a counterpart in these files.
-        waits_for: the rank that it waits for most; None if it waits for no rank.
+        waits_for: the rank that it waits for most, or None.
     """
 
     rank: int
@@ -87,14 +86,14 @@ class RankShares(Record):
 
     @property
     def waits_for_text(self) -> str:
-        """The rank that it waits for, where it waits for a time worth a word."""
+        """The rank that it waits for, if for long enough."""
         if self.wait_ns < _MIN_NAMED_STEP_SHARE * self.length_ns:
             return "-"
         return "several" if self.waits_for is None else f"rank {self.waits_for}"
 
 
 def rank_shares(report: Report) -> list[RankShares]:
-    """Return how each rank of a job spends a steady step, if the report says."""
+    """Return the shares of each rank's steady step, if the report has them."""
     job = report.job
     if job is None:
         return []
@@ -138,7 +137,7 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
 
 
 def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
-    """Say who makes others wait and why, the pipeline's bubble, or how long the ranks wait."""
+    """Say who makes others wait and why, the pipeline's bubble, or the waits of ranks."""
     job = report.job
     if job is None:
         return []
@@ -203,7 +202,7 @@ def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
 
 
 def others(waiting: Sequence[int], ranks: int) -> str:
-    """The ranks that wait for one."""
+    """Name the ranks that wait for one."""
     if len(waiting) == 1:
         return f"rank {waiting[0]}"
     if len(waiting) == ranks - 1:
@@ -214,7 +213,7 @@ def others(waiting: Sequence[int], ranks: int) -> str:
 
 
 def pipeline_sentence(pipeline: Pipeline) -> str:
-    """Say its schedule, its bubble and the ideal one, and what the bubble consists of."""
+    """Describe its schedule, its bubble and the ideal one, and the parts of the bubble."""
     several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
     stages = counted(pipeline.stages, "stage", "stages")
     if pipeline.measured_bubble is None:
@@ -280,10 +279,10 @@ def _began_apart(job: Job) -> list[str]:
 
 
 class RankRow(Record):
-    """A rank with times as recorded: without the profiler ranks would not compare.
+    """A rank with times as recorded; without the profiler ranks would not compare.
 
     Attributes:
-        works_share: how much of a step its GPU works, and does not wait for others.
+        works_share: share of a step in which its GPU works and does not wait for others.
         shares: None if the report does not say.
     """
 
@@ -298,9 +297,9 @@ class Ranks(Record):
     """The ranks of a job.
 
     Attributes:
-        order: indices of the rows, the one that matters most first.
-        step: how their steps are called.
-        unlike: a sentence about the ranks that are unlike the others; "" without any.
+        order: indices of rows, the most important first.
+        step: name of their steps.
+        unlike: a sentence about ranks unlike the others, or "".
     """
 
     rows: tuple[RankRow, ...]
@@ -310,7 +309,7 @@ class Ranks(Record):
     unlike: str
 
     def columns(self, most: int) -> list[Column]:
-        """Return the titles and cells of the `most` ranks that matter most."""
+        """Return the columns of the `most` important ranks."""
         shown = [self.rows[i] for i in sorted(self.order[:most])]
         columns = [("rank", [str(row.number) for row in shown])]
         if self.has_names:
@@ -327,13 +326,13 @@ class Ranks(Record):
         return [*columns, ("waits for", [x.waits_for_text for x in shares])]
 
     def more(self, most: int) -> str:
-        """Say how many ranks are left out if `most` are shown; "" for zero."""
+        """Count the ranks beyond `most`; "" for zero."""
         left_out = len(self.rows) - most
         return f"… and {left_out} more ranks" if left_out > 0 else ""
 
 
 def ranks_of_job(report: Report) -> Ranks:
-    """Say how the ranks of a report spend a step, and which are unlike the others."""
+    """Describe the ranks' steps, and which ranks are unlike the others."""
     shares = {x.rank: x for x in rank_shares(report)}
     ranks = [rank for rank in ranks_of(report) if rank.views]
     rows = [_row(rank, shares.get(rank.trace.rank)) for rank in ranks]
@@ -350,7 +349,7 @@ def ranks_of_job(report: Report) -> Ranks:
         tuple(rows),
         tuple(order),
         step="profiled step" if any(x.main.scope.is_slowed for x in ranks) else "step",
-        # Ranks that the user states may be places among the files, whose names say something else.
+        # Stated ranks may be places of files, whose names say something else.
         has_names=decision is not None and decision.why == STATED,
         unlike=f"Unlike the others: {unlike}." if unlike else "",
     )
@@ -366,7 +365,7 @@ def _row(rank: RankView, shares: RankShares | None) -> RankRow:
 
 
 def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
-    """Return the ranks that are unlike most others, and why; none where no share is usual."""
+    """Return the ranks unlike most others, and why; empty if no share is usual."""
     usual = median(row.works_share for row in rows)
     differing = {
         row.number: f"{'computes' if row.shares else 'busy'} {percent(row.works_share)}, usually "

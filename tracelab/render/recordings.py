@@ -27,11 +27,11 @@ class Recording(Record):
     """A file, or the files of a job, by the one whose step takes longest.
 
     Attributes:
-        name: the shortest that tells it from the others.
+        name: the shortest unique one.
         step_ns: None without steps.
         saves_share, saves: of all fixes; without prices of the first finding.
         title, place: of the first finding.
-        is_minor: True without one, or if it is for information.
+        is_minor: True without a finding, or for an informative one.
     """
 
     name: str
@@ -47,20 +47,20 @@ class Recording(Record):
 
     @property
     def step(self) -> str:
-        """Length of a step in words; "-" without steps."""
+        """Length of a step, or "-"."""
         return NONE if self.step_ns is None else duration_text(self.step_ns)
 
     @property
     def busy(self) -> str:
-        """Busy share of the GPU that decides, in words."""
+        """Busy share of the GPU that decides."""
         return percent(self.busy_share)
 
 
 class Recordings(Record):
-    """First screen of files that are not one job, those first whose fixes save most.
+    """First screen of files that are not one job, the largest savings first.
 
     Attributes:
-        why: they are not one job, a sentence; "" where that was not asked.
+        why: sentence on why they are not one job; "" if not requested.
         notes: files that could not be used.
     """
 
@@ -76,7 +76,7 @@ class Recordings(Record):
 
 
 def recordings_table(said: Recordings, most: int) -> Section:
-    """Show files that are not one job in a table of at most `most` rows."""
+    """Show files that are not one job in at most `most` rows."""
     left_out = len(said.rows) - most
     return table(
         "",
@@ -102,7 +102,7 @@ def are_recordings(report: Report) -> bool:
 
 
 def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordings:
-    """Make the first screen of files that are not one job; `recordings` has a report for each."""
+    """Make the first screen of files that are not one job; `recordings` has their reports."""
     together = [group for one in recordings or [report] for group in _recorded_together(one)]
     ranks = [rank for _, group in together for rank in group]
     paths = [rank.trace.path for rank in ranks]

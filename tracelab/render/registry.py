@@ -1,7 +1,4 @@
-"""Registry of renderers of a result, and the function that applies one.
-
-A renderer takes a result and its own options, and returns text or bytes.
-"""
+"""Registry of renderers, which turn a result and their own options into text or bytes."""
 
 from __future__ import annotations
 
@@ -28,9 +25,8 @@ class Renderer(Record):
     Attributes:
         name: the form that requests it.
         takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
-        function: takes the result and options; or its name, as MODULE:FUNCTION, so that nothing is
-            imported before it is used.
-        endings: how the names of its files end.
+        function: takes the result and options; or MODULE:FUNCTION, imported when it is used.
+        endings: of names of its files.
     """
 
     name: str
@@ -72,7 +68,7 @@ def render_as(
     """A report, a difference, checked budgets or a picture as text or bytes.
 
     Args:
-        result: what `analyze`, `compare`, `check` or `draw` returned.
+        result: of `analyze`, `compare`, `check` or `draw`.
         form: a renderer's name or the ending of a file: "text", "json", ".json".
         renderers: ``(*RENDERERS, MINE)`` adds one.
         options: of the renderer: ``width=100, color=False`` of "text".
@@ -94,7 +90,7 @@ def render_as(
 
 
 def resolve(name: str) -> Any:
-    """Import the object that MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD names."""
+    """Import MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD."""
     module, _, path = name.partition(":")
     names = path.split(".")
     return reduce(getattr, names, cast("Any", importlib.import_module(module)))

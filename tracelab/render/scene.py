@@ -1,4 +1,4 @@
-"""Scenes: plain data that pictures, the page's timeline and Perfetto show of one file."""
+"""Scenes: plain data of one file, for pictures, the page's timeline and Perfetto."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 
-# Columns of lanes that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
+# Columns that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
 TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
 WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all other columns fit into four bytes
@@ -23,7 +23,7 @@ PLAIN, DELTA = "plain", "delta"  # numbers, or differences of those that follow 
 
 
 class Column(NamedTuple):
-    """Column of a lane as a page has it: ``Column("call", 4, DELTA)``, of four bytes each."""
+    """Column of a lane on a page: ``Column("call", 4, DELTA)``, of four bytes each."""
 
     name: str
     size: int
@@ -31,7 +31,7 @@ class Column(NamedTuple):
 
 
 class LaneType(NamedTuple):
-    """A type of lanes that the page shows, and its columns besides times and kind."""
+    """A type of lanes on the page, and its columns besides times and kind."""
 
     height_px: int
     columns: tuple[Column, ...]
@@ -39,7 +39,7 @@ class LaneType(NamedTuple):
 
 _ROW = Column("row", 4, DELTA)
 _NAME = Column("name", 2)
-# By type, as in the ids of lanes. Lanes of other types are of pictures or Perfetto alone.
+# By type, as in the ids of lanes. Other types are of pictures or Perfetto alone.
 LANE_TYPES: Mapping[str, LaneType] = {
     "steps": LaneType(18, (_NAME,)),
     "idle": LaneType(22, (_ROW, Column("line", 2), Column("op", 2))),
@@ -73,7 +73,7 @@ NOTHING: NDArray[Any] = read_only(np.zeros(0, dtype=np.int64))
 
 
 class Thread(NamedTuple):
-    """A thread as the file names it: ``Thread("4211", "4211", "thread 4211 (python)")``."""
+    """A thread of the file: ``Thread("4211", "4211", "thread 4211 (python)")``."""
 
     process: str
     thread: str
@@ -95,7 +95,7 @@ class Span(NamedTuple):
 
     @property
     def length_ns(self) -> int:
-        """The time from its start to its end."""
+        """Length, ns."""
         return self.end_ns - self.start_ns
 
 
@@ -103,17 +103,16 @@ class Lane(Record, eq=False):
     """Spans of one lane, by start.
 
     Attributes:
-        id: its type, and what it is of: "idle:0", "stream:0/7", "host:2", "path".
+        id: type and owner: "idle:0", "stream:0/7", "host:2", "path".
         device: None for a lane of the host, or of the whole file.
-        kinds: keys of the kinds of spans.
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
-        more: further columns of its type, int[n], ABSENT for none; "value" is a number over time.
-        terms: for a column of `more` with a code, the keys that the codes stand for.
+        more: further columns of its type, int[n], or ABSENT; "value" is a number over time.
+        terms: for coded columns of `more`, the keys of the codes.
         streams: if several, `more` has "stream", index into these, and "level", for the height.
         thread: of a lane of the host, index into `Scene.threads`.
         unit: of a "value": "bytes", "streams".
-        summary: True if it is shown while the other lanes of its file are not.
+        summary: True if it stays when the other lanes of its file are hidden.
     """
 
     id: str
@@ -140,7 +139,7 @@ class Lane(Record, eq=False):
 
     @property
     def type(self) -> str:
-        """The sort of its contents, which says how it is drawn: "steps", "idle", "stream"."""
+        """Type, which decides how it is drawn: "steps", "idle", "stream"."""
         return self.id.partition(":")[0]
 
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Lane:
@@ -154,13 +153,13 @@ class Lane(Record, eq=False):
         )
 
     def covered(self, kind: str, within: Span) -> Intervals:
-        """Return when spans of a kind run within a stretch of time."""
+        """Return the times of a kind within a stretch of time."""
         chosen = self.kind == self.kinds.index(kind)
         return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
 
 
 class Places(Arrays):
-    """Events that links and marks lead to: int64[k] each, times in ns.
+    """Targets of links and marks: int64[k] each, times in ns.
 
     Attributes:
         thread, name: index into `Scene.threads` and `Scene.names`.
@@ -184,12 +183,12 @@ class Mark(Record, eq=False):
 
     Attributes:
         number: in the report, from 1.
-        about: "program", or "trace" if it tells what the file lacks.
-        label: its row: "2 saves 9 %: TL101 the host waits".
-        name: of a span of it; findings of one cause share it.
+        about: "program", or "trace" for what the file lacks.
+        label: "2 saves 9 %: TL101 the host waits".
+        name: of its spans; findings of one cause share it.
         texts, figures: details, by name.
         place: intp[k], rows of `Scene.places`, the worst first.
-        since_ns: start of a cited span to the moment from which others waited for it, ns.
+        since_ns: from the start of a cited span until others waited for it, ns.
     """
 
     number: int
@@ -205,7 +204,7 @@ class Mark(Record, eq=False):
 
 
 class Evidence(NamedTuple):
-    """A place that a finding cites: ``Evidence("host:2", 400, 900)``; times in ns."""
+    """A cited place: ``Evidence("host:2", 400, 900)``, ns."""
 
     lane: str
     start_ns: int
@@ -216,16 +215,16 @@ class Scene(Record, eq=False):
     """All that is shown of one file. Times are ns since its first event, or on a job's clock.
 
     Attributes:
-        window: the time that is measured: all of the file, or one step.
-        focus: the time that findings are about: the steady steps if there are any.
+        window: the measured time: all of the file, or one step.
+        focus: the time of the findings: the steady steps if there are any.
         start_ns, end_ns: the time in which its spans are known.
-        step: the only one that is shown; None for all of the file.
+        step: the only one; None for all of the file.
         device: the GPU that decides.
         origin_ns: the file's own time of its first event.
-        base_ns: added to the file's own times, those of the machine's clock.
+        base_ns: from the file's own times to the machine's clock.
         critical_path: intp[k], the rows of `places` of its events, in order.
         usual_steps: numbers of the steady steps.
-        label: the heading of its lanes: "rank 3".
+        label: heading of its lanes: "rank 3".
         clock: of a job, pairs of one moment on the lanes' clock and since the first event, ns.
     """
 
@@ -257,7 +256,7 @@ class Scene(Record, eq=False):
         return (lane for lane in self.lanes if lane.type == lane_type)
 
     def lane(self, lane_id: str) -> Lane | None:
-        """Return a lane by its id; None if no lane has it."""
+        """Return a lane by id, or None."""
         return next((lane for lane in self.lanes if lane.id == lane_id), None)
 
     @property
@@ -281,7 +280,7 @@ class Scene(Record, eq=False):
         return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
 
     def moved_to_clock(self, pairs: tuple[tuple[int, int], ...]) -> Scene:
-        """Return the scene on the clock of `Scene.clock`; between its pairs it drifts evenly."""
+        """Return the scene on the clock of `Scene.clock`, linear between its pairs."""
         other_ns, own_ns = np.array(pairs, dtype=np.int64).T
 
         def clock(moments_ns: Int64Array) -> Int64Array:
@@ -310,10 +309,9 @@ class Scene(Record, eq=False):
 
 
 def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
-    """Sort what a finding cites: in a steady step, then by the idle time that its calls caused.
+    """Sort evidence: steady steps first, then by the idle time that its calls caused.
 
-    Where these are equal, by the GPU's idle time during it and in the gap that covers its end, and
-    by its length.
+    Then by the GPU's idle time during it and in the gap that covers its end, and by its length.
     """
     steps = [scene.steps[number] for number in scene.usual_steps]
     idle = scene.lane(f"idle:{mark.device}")
@@ -335,7 +333,7 @@ def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
 
 
 def _evidence(scene: Scene, mark: Mark) -> Iterator[Evidence]:
-    """Yield what a finding cites; what no lane shows lies in the idle time of its GPU."""
+    """Yield cited places; those without a lane lie in the idle time of their GPU."""
     places, streams = scene.places, list(scene.lanes_of_type("stream"))
     first_rows = [0, *accumulate(map(len, streams))]
     known = {lane.id for lane in scene.lanes}

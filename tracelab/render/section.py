@@ -1,4 +1,4 @@
-"""Sections of a document as data, which text, page and Markdown draw."""
+"""Sections of a document as data, for text, page and Markdown."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Row = TypeVar("_Row")
 
 
 class Fit(Enum):
-    """Behavior of a column where there is little room."""
+    """Behavior of a column in little room."""
 
     NUMBER = "to the right, never cut"
     LABEL = "its parts may stand below each other, each shortened in the middle"
@@ -52,14 +52,14 @@ TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}  # of f
 
 
 class Column(Record):
-    """A column of a table; in its title a line may end."""
+    """A column of a table; its title may break into lines."""
 
     title: str
     fit: Fit = Fit.NUMBER
 
 
 class Section(Record):
-    """Sentences, a table and notes below it, under a title; each may be missing.
+    """Optional sentences, table and notes under a title.
 
     Sections of one key are one part of the page.
     """
@@ -74,7 +74,7 @@ class Section(Record):
 
 
 class Chapter(Record):
-    """Sections about one file or one step."""
+    """Sections about one file or step."""
 
     title: str
     sections: tuple[Section, ...]
@@ -88,17 +88,17 @@ class Span(Record):
 
 
 class Line(Record):
-    """One line, drawn as it is: neither wrapped nor indented, and cut where it is too long."""
+    """One line, neither wrapped nor indented, and cut if too long."""
 
     spans: tuple[Span, ...] = ()
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole line."""
         return "".join(span.text for span in self.spans)
 
 
-# A column's title, the field or the text of its cell in a row, and how the column behaves.
+# Title, field or text of a cell, and behavior of a column.
 Text = Callable[[_Row], str]
 Cell = tuple[str, Text[_Row] | str, Fit] | tuple[str, Text[_Row] | str]
 
@@ -113,9 +113,9 @@ def table(
     notes: Iterable[str] = (),
     tone: Tone = Tone.PLAIN,
 ) -> Section:
-    """Make a section with a table of rows of any type.
+    """Make a section with a table of any rows.
 
-    A column that is False is left out. Beyond `most` rows a note counts the others.
+    Columns that are False are left out; beyond `most` rows a note counts the others.
     """
     kept = [column for column in columns if not isinstance(column, bool)]
     texts = [_text_of(text) if isinstance(text, str) else text for _, text, *_ in kept]
@@ -141,7 +141,7 @@ def keyed(key: str, sections: Iterable[Section]) -> list[Section]:
 
 
 def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
-    """Make a table of all fields of rows of one dataclass, except rank and step."""
+    """Make a table of all fields of dataclass rows, except rank and step."""
     names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
     fits = [cell(name, getattr(rows[0], name))[1] for name in names]
     columns = [
@@ -151,9 +151,9 @@ def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
 
 
 def table_section(rows: Table[Any], room: int | None = None) -> Section:
-    """Make a table of the first rows by the names of their columns, without those that are empty.
+    """Make a table of the first rows by the names of their columns, without empty columns.
 
-    Columns that do not fit into `room` letters are only named.
+    Columns beyond `room` letters are only named.
     """
     cells = {
         name: [_cell_of(name, value) for value in values]
@@ -181,7 +181,7 @@ def _fit_of(cells: Iterable[tuple[str, Fit]]) -> Fit:
 
 
 def _cell_of(name: str, value: Any) -> tuple[str, Fit]:
-    """A cell of a column, whose name or a part of it ends in a unit; a long text is cut."""
+    """Format a cell by the unit in its column's name; cut a long text."""
     if not isinstance(value, str | list):
         units = (part.rpartition("_")[2] for part in reversed(name.split(".")))
         return cell(name, value, next((unit for unit in units if unit in UNITS), ""))
@@ -206,13 +206,13 @@ def table_title(key: str) -> str:
 
 
 def column_title(name: str) -> str:
-    """Write a name as words, without the unit that its cells show."""
+    """Write a name as words, without its unit."""
     start, _, unit = name.rpartition("_")
     return (start if start and unit in UNITS else name).replace("_", " ")
 
 
 def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
-    """A value as a table shows it, by its type and its unit, which its column's name ends in."""
+    """Format a value by its type and unit, which its column's name ends in."""
     unit = unit or name.rpartition("_")[2]
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER

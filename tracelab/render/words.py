@@ -1,4 +1,4 @@
-"""Times, shares and names as people read them, in text and in pictures."""
+"""Times, shares and names for readers of texts and pictures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _DECIMAL_UNITS = ((" T", 1e12), (" G", 1e9), (" M", 1e6), (" k", 1e3))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
 _PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # no C++ at all
-# What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
+# Not to be broken: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
 
 
 class Quantity(str):
-    """A figure as people read it, with the exact one: ``Quantity("795.4 µs", "795,396 ns")``."""
+    """A figure with the exact one: ``Quantity("795.4 µs", "795,396 ns")``."""
 
     __slots__ = ("exact",)
     exact: str
@@ -42,7 +42,7 @@ class Quantity(str):
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
-    """The unit in which a stretch of time reads best, and its length in ns."""
+    """The unit for a stretch of time, and its length in ns."""
     return next(((unit, ns) for unit, ns in _UNITS if length_ns >= ns), _UNITS[-1])
 
 
@@ -55,7 +55,7 @@ def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
 
 
 def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
-    """Return round points of a stretch of time (int64[n], ns), and their labels in `axis_unit`."""
+    """Return round points in time (int64[n], ns), and their labels in `axis_unit`."""
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
     finer_ns, spacing_ns = next(
@@ -74,7 +74,7 @@ def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, 
 
 
 def duration_text(length_ns: int) -> str:
-    """A length of time with three digits, as a picture has room for."""
+    """Write a length of time with three digits."""
     unit, unit_ns = time_unit(length_ns)
     value = length_ns / unit_ns
     decimals = 0 if unit_ns == 1 or value >= 100 else 1 if value >= 10 else 2
@@ -82,7 +82,7 @@ def duration_text(length_ns: int) -> str:
 
 
 def share_text(part: int, whole: int, decimals: int = 0) -> str:
-    """A share in percent; only nothing is 0 % and only everything is 100 %."""
+    """Write a share in percent; only nothing is 0 % and only everything is 100 %."""
     if whole <= 0:
         return NO_SHARE
     if part in (0, whole):
@@ -96,19 +96,19 @@ def share_text(part: int, whole: int, decimals: int = 0) -> str:
 
 
 def bare_name(name: str) -> str:
-    """Return what tells people what an activity is; of other C++ functions the bare name."""
+    """Return the telling part of an activity's name; of other C++ functions the bare name."""
     own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
     own = own or name.removeprefix(_MODULE_PREFIX)
     return shorten(kernel_label(name) or own, _MAX_NAME_LETTERS)
 
 
 def shorten(text: str, most: int) -> str:
-    """Cut a text to `most` letters, with an ellipsis at its end."""
+    """Cut a text to `most` letters, with an ellipsis."""
     return text if len(text) <= most else text[: max(most - 1, 0)] + ELLIPSIS
 
 
 def time_text(time_ns: int) -> str:
-    """A length of time in the unit that suits it: 812 ns, 1.64 µs, 123.4 s."""
+    """Write a length of time in a suitable unit: 812 ns, 1.64 µs, 123.4 s."""
     if time_ns == 0:
         return "0"
     unit, unit_ns = time_unit(time_ns)
@@ -127,7 +127,7 @@ def signed_time(time_ns: int) -> str:
 
 
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
-    """A time and between which two it is expected: 2.21 ms (1.90 to 12.4)."""
+    """Write a time and its interval: 2.21 ms (1.90 to 12.4)."""
     unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
     time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
     text = f"{time} {unit}" if time_ns else "0"
@@ -137,24 +137,24 @@ def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number with three digits: 0, -1.93, 12.3, 1,234."""
+    """Write three digits: 0, -1.93, 12.3, 1,234."""
     size = abs(value)
     return f"{value:,.{0 if size >= 100 or not value else 1 if size >= 10 else 2}f}"
 
 
 def percent_text(part: int, whole: int) -> str:
-    """A share with one decimal; only nothing is 0 % and only the whole is 100 %."""
+    """Write a share with one decimal; only nothing is 0 % and only the whole is 100 %."""
     text = share_text(part, whole, decimals=1)
     return Quantity(text, f"{100 * part / whole:.6g} %") if whole > 0 else text
 
 
 def exact_percent(share: float) -> str:
-    """A share of 0 to 1 in percent, with one decimal."""
+    """Write a share in percent, with one decimal."""
     return percent_text(round(1_000_000 * share), 1_000_000)
 
 
 def bytes_text(size_bytes: int) -> str:
-    """Write a size in the unit that suits it: 128 MiB, -1.5 KiB, 4 B."""
+    """Write a size in a suitable unit: 128 MiB, -1.5 KiB, 4 B."""
     for unit, unit_bytes in _BYTE_UNITS:
         if abs(size_bytes) >= unit_bytes:
             value = f"{size_bytes / unit_bytes:.1f}".removesuffix(".0")
@@ -176,7 +176,7 @@ def signed_percent(part: int, whole: int) -> str:
 
 
 def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
-    """List what takes any time, the largest first."""
+    """List positive times, the largest first."""
     return sorted(
         ((name, time_ns) for name, time_ns in times_ns.items() if time_ns),
         key=lambda pair: -pair[1],
@@ -198,7 +198,7 @@ def listed(words: Iterable[str], last: str = "and") -> str:
 
 
 def wrap(text: str, room: int) -> list[str]:
-    """A sentence in lines of at most `room` cells; a number stays with its unit."""
+    """Wrap a sentence into `room` cells; a number stays with its unit."""
     lines = [""]
     for word in _WORD.findall(text):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
@@ -210,7 +210,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def paragraph(text: str, room: int, most_lines: int) -> list[str]:
-    """Wrap a sentence into at most `most_lines`, the last with an ellipsis where it goes on."""
+    """Wrap a sentence into at most `most_lines`, the last with an ellipsis if cut."""
     lines = wrap(text, room)
     if len(lines) <= most_lines:
         return lines
@@ -220,7 +220,7 @@ def paragraph(text: str, room: int, most_lines: int) -> list[str]:
 
 
 def shorten_middle(text: str, room: int) -> str:
-    """The text, or its beginning and its end around an ellipsis, in at most `room` cells."""
+    """Shorten a text to `room` cells by an ellipsis in its middle."""
     if cell_len(text) <= room:
         return text
     tail = max(room - 1, 0) // 2
@@ -229,7 +229,7 @@ def shorten_middle(text: str, room: int) -> str:
 
 
 def shorten_names(text: str, most: int) -> str:
-    """Shorten names of kernels in a text, so that there is room for the rest."""
+    """Shorten names of kernels in a text, for the rest of it."""
     return " ".join(word if "/" in word else shorten_middle(word, most) for word in text.split(" "))
 
 
@@ -239,14 +239,14 @@ def _beginning(text: str, room: int) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """Write how many there are, per second or not, to three digits: 623 T, 120."""
+    """Write a count, per second or not, to three digits: 623 T, 120."""
     letter, one = next((unit for unit in _DECIMAL_UNITS if rate >= unit[1]), ("", 1))
     number = rate / one
     text = (f"{number:,.0f}" if number >= 100 else f"{number:.3g}") + letter
     return Quantity(text, f"{rate:,.0f}") if letter else text
 
 
-# How figures are written, by the unit that the name of their column ends in.
+# By the unit at the end of their column's name.
 UNITS: Mapping[str, Callable[[Any], str]] = {
     "ns": time_text,
     "share": exact_percent,

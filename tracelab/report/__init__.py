@@ -1,1 +1,1 @@
-"""The result of an analysis: its data, how it is built, loaded and looked at."""
+"""Reports: data, building, loading and views."""

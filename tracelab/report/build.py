@@ -1,4 +1,4 @@
-"""Building of reports: a file's own report, and many of them merged."""
+"""Building and merging of reports."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _add_failures(trace_info: TraceInfo, failures: Sequence[LossName]) -> TraceI
 def build_trace_info(
     graph: Graph, rank: int, launched_only: LaunchedOnly | None, options: Options
 ) -> TraceInfo:
-    """Build a report's entry of its file: its origin, its contents, its losses."""
+    """Describe a file: origin, contents, losses."""
     timeline, links = graph.host.timeline, graph.links
     trace = timeline.trace
     compared = len(compared_streams(timeline, all_pairs=options.all_pairs))
@@ -149,7 +149,7 @@ def merge_reports(
     options: Options,
     unread: Sequence[UnreadFile] = (),
 ) -> Report:
-    """One report of many files, each with a number of its own in the tables."""
+    """Merge reports of files, with a number for each in the tables."""
     traces = [report.traces[0] for report in reports]
     numbers = choose_ranks(traces, is_stated=options.job)
     numbered = sorted(
@@ -176,7 +176,7 @@ def merge_reports(
         joined = None
         if len(known) == len(traces):
             known.sort(key=lambda part: part.rank)
-            # By a table that a bug cost one rank, the others would do more work than it.
+            # If a bug cost one rank a table, the others would seem to do more work.
             is_whole = not any(report.has_failed_parts for report in reports)
             compared = tables if is_whole else {"windows": tables["windows"]}
             joined = attempt(
@@ -252,7 +252,7 @@ def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
 
 
 def _merge_findings(reports: Sequence[Report], decision: JobDecision) -> tuple[Finding, ...]:
-    """All findings; that ranks are missing only of recordings of which they are."""
+    """Return all findings; missing ranks only for recordings that lack them."""
     ranks_there = {rank: len(ranks) for ranks in decision.recordings for rank in ranks}
     return tuple(
         finding

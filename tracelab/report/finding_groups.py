@@ -1,4 +1,4 @@
-"""Findings by place: of a job, what one change of the program mends on several ranks is one."""
+"""Findings by place: one change of a program mends several ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tracelab.report.views import RankView, Scope, ranks_of
 
 
 class FindingGroup(Record):
-    """The findings of one place on some ranks, each with its scope, the most expensive first."""
+    """The findings of one place on some ranks with their scopes, the most expensive first."""
 
     members: tuple[tuple[Finding, Scope], ...]
 
     @property
     def finding(self) -> Finding:
-        """The most expensive of them, which stands for all."""
+        """The most expensive of them."""
         return self.members[0][0]
 
     @property
@@ -40,7 +40,7 @@ class FindingGroup(Record):
         return any(scope.is_worth_showing(finding) for finding, scope in self.members)
 
     def number_in(self, report: Report) -> int:
-        """Return its number, from 1 on, which is the same in all outputs."""
+        """Return its number, from 1 on, the same in all outputs."""
         own = {id(finding) for finding, _ in self.members}
         return next(i for i, x in enumerate(report.findings, start=1) if id(x) in own)
 
@@ -48,7 +48,7 @@ class FindingGroup(Record):
 def finding_groups(
     report: Report, ranks: Sequence[RankView], *, about: str = "program"
 ) -> list[FindingGroup]:
-    """The findings of some ranks in the order of `order_of`; of a job each place once."""
+    """The findings of ranks in the order of `order_of`; of a job each place once."""
     found = [
         (finding, rank.main.scope)
         for rank in ranks
@@ -61,14 +61,14 @@ def finding_groups(
     by_place: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
     own = [finding for finding, _ in found]
     for finding, scope in found:
-        # Why others wait for a rank, and what its own file says of that work, is one cause.
+        # Why others wait for a rank, and the findings of its own file there, are one cause.
         by_place[_place_of(same_work(finding, own))].append((finding, scope))
     groups = [FindingGroup(tuple(sorted(pairs, key=_order))) for pairs in by_place.values()]
     return sorted(groups, key=lambda group: _order(group.members[0]))
 
 
 def put_groups_first(report: Report) -> Report:
-    """Begin the findings of a job's report with one of each place: so they are numbered."""
+    """Begin a job's findings with one of each place, for their numbers."""
     leaders = [group.finding for group in finding_groups(report, ranks_of(report))]
     own = {id(finding) for finding in leaders}
     others = (finding for finding in report.findings if id(finding) not in own)

@@ -1,4 +1,4 @@
-"""The words that reports use, with their meanings, from ``glossary.toml``."""
+"""The words of reports, with their meanings, from ``glossary.toml``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Term(Record):
     """A word and its meaning.
 
     Attributes:
-        meaning: a phrase, which may stand in a table.
-        detail: sentences that say more.
-        shown: what the text report calls it; "" where that is the key.
+        meaning: a phrase, as for a table.
+        detail: further sentences.
+        shown: its form in the text report; "" for the key.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Group(Record):
 
     Attributes:
         key: the name by which it is requested.
-        one: what each of its words is.
+        one: the sort of each word.
         about: where the words are used.
         parts: the parts of the page that use them.
     """
@@ -51,20 +51,20 @@ class Group(Record):
 
     @property
     def meanings(self) -> Mapping[str, str]:
-        """The meaning of each word."""
+        """Meanings by key."""
         return MappingProxyType({term.key: term.meaning for term in self.terms})
 
     @property
     def names(self) -> Mapping[str, str]:
-        """The name of each word in the text report."""
+        """Names in the text report by key."""
         return MappingProxyType({term.key: term.name for term in self.terms})
 
     def meaning_of(self, key: str) -> str:
-        """Return the meaning of a word; the word itself if it is not in the group."""
+        """Return the meaning of a word, by default the word."""
         return self.meanings.get(key) or key
 
     def name_of(self, key: str) -> str:
-        """Return the name of a word in the text report; the word itself likewise."""
+        """Return the name in the text report, by default the word."""
         return self.names.get(key) or key
 
 

@@ -49,7 +49,7 @@ class Headline(Record):
 
 
 def headline_of(rank: RankView) -> Headline:
-    """The figures of a file's steady steps, else of the whole trace, or of the requested step."""
+    """The figures of a file's steady steps, else of the whole trace or the requested step."""
     scope, savings = rank.main.scope, rank.main.scope.savings
     step_ns = scope.printed_ns
     busy, idle = apportion([scope.busy_ns, scope.idle_ns], PERCENTS)
@@ -59,7 +59,7 @@ def headline_of(rank: RankView) -> Headline:
     if savings and savings.step_ns:
         all_ns = (savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns)
         saved = [None if ns is None else ns / savings.step_ns for ns in all_ns]
-    # A share of the step that was replayed is one of the step that is printed.
+    # Convert a share of the replayed step to the printed one.
     saves_ns = None if saved[0] is None else round(saved[0] * step_ns)
     share, low, high = (None if x is None else round(x * PERCENTS) / PERCENTS for x in saved)
     return Headline(
@@ -94,7 +94,7 @@ def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
 
 
 def apportion(amounts: Sequence[int], whole: int) -> list[int]:
-    """Whole numbers in the proportion of some amounts that add up: by largest remainder.
+    """Apportion a whole by largest remainder.
 
     >>> apportion([1, 1, 1], 100)
     [34, 33, 33]

@@ -1,4 +1,4 @@
-"""Jobs: files that are the ranks of one job, because they, or the user, say so."""
+"""Jobs: files that are the ranks of one job, by their own or the user's word."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Files = tuple[int, ...]  # the places of files among all
 def decide_job(
     traces: Sequence[TraceInfo], ranks: Sequence[int], *, is_stated: bool
 ) -> JobDecision:
-    """Decide if files are the ranks of one job, and which of them were recorded together."""
+    """Decide if files are the ranks of one job, and which were recorded together."""
     recordings = (tuple(range(len(traces))),) if is_stated else find_recordings(traces)
     is_job = len(recordings) == 1 < len(traces)
     as_they_say = _why_one_job if is_job else _why_not_one_job
@@ -27,12 +27,11 @@ def decide_job(
 
 
 def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
-    """Group the files that were recorded together, as the ranks of one job, by their places.
+    """Group the places of files that were recorded together, as the ranks of one job.
 
     Those have the same number of ranks and of process groups of all ranks, different ranks, and
-    steps that all ran at some one moment. Of files that say nothing of other ranks, names differ
-    only in the rank. Where a rank is there twice at one time, folders and names tell recordings
-    apart.
+    steps that all ran at some one moment. If files say nothing of other ranks, names differ
+    only in the rank. If a rank is there twice at one time, folders and names separate recordings.
 
     There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
     """
@@ -49,10 +48,10 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
 
 
 def choose_ranks(traces: Sequence[TraceInfo], *, is_stated: bool) -> tuple[tuple[int, str], ...]:
-    """The number of each file in the report's tables, and what gives it; no two are the same.
+    """The unique number of each file in the report's tables, and its source.
 
-    A file that gives no rank gets the first that is free. Where two give the same, the numbers are
-    the files' places. If the caller says that it is one job, folders may say the ranks as well.
+    A file without a rank gets the first free one; if two are the same, numbers are the files'
+    places. In a job that the caller states, folders may give the ranks as well.
     """
     given = [None if x.rank_source == "position" else x.rank for x in traces]
     if is_stated and (None in given or _repeats(given)):
@@ -117,7 +116,7 @@ def _claim(trace: TraceInfo, place: int) -> Hashable:
 
 
 def _group_by_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_Files]:
-    """Files apart by time: there is a moment at which all of a group recorded."""
+    """Divide files by time: at some moment all of a group recorded."""
     groups: list[list[int]] = []
     first_end_ns = 0
     for i in sorted(files, key=lambda i: _span_ns(traces[i])):

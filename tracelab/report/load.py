@@ -21,14 +21,13 @@ from tracelab.read.sources import Given, Inputs, is_several, named_source, sourc
 from tracelab.read.streams import READ_ERRORS, Source, open_source, report_read, watched
 from tracelab.report.schema import SCHEMA, Report
 
-# A saved report names its schema within it.
 _HEAD_BYTES = 4096
-# It is held in memory as a whole. It has a value per 25 bytes, and shrinks to a tenth.
+# Limits memory: saved reports have a value per 25 bytes, and shrink to a tenth.
 _MIN_BYTES_PER_VALUE, _MAX_RATIO, _MAX_NUMBER = 8, 30, 2**62
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
-# Of columns, which become attributes (no "__class__"), and of tables, which become files.
+# Columns become attributes (no "__class__"), and tables become files.
 _NAME = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
-# A report of an older version lacks tables; without windows there is no report.
+# Older versions lack tables; without windows there is no report.
 _TABLES = TypedDict(  # type: ignore[misc]
     "_TABLES",
     {
@@ -84,7 +83,7 @@ def load_source(source: Source) -> Report:
 
 
 def is_saved_report(source: Source) -> bool:
-    """True if a file names the schema of saved reports at its beginning."""
+    """True if a file begins as a saved report."""
     with open_source(source) as stream:
         try:
             head = stream.read(_HEAD_BYTES)
@@ -96,7 +95,7 @@ def is_saved_report(source: Source) -> bool:
 def parse_report(content: bytes, path: str) -> Report:
     """Read a report from the bytes of its file.
 
-    Tables that this version does not know are kept; any other key is ignored.
+    Unknown tables are kept; any other unknown key is ignored.
 
     Raises:
         UnreadableInputError: they are no report of this schema.
@@ -130,7 +129,6 @@ def parse_report(content: bytes, path: str) -> Report:
 
 
 def _largest(value: Any) -> float:
-    """The largest size of a number of a document; sums and differences of these are made."""
     largest, waiting = 0.0, [value]
     while waiting:
         one = waiting.pop()
@@ -142,7 +140,7 @@ def _largest(value: Any) -> float:
 
 
 def _require_consistent(report: Report) -> None:
-    """Refuse a report that no analysis makes, though each of its values may be."""
+    """Refuse a report of valid values that no analysis makes."""
     if not report.traces:
         raise TypeError("it is of no file")
     if missing := {x.rank for x in report.traces} - {x.rank for x in report.windows}:
@@ -158,7 +156,6 @@ def _require_consistent(report: Report) -> None:
 
 
 def _add_about(findings: list[Any]) -> list[Any]:
-    """Add to findings of older reports what they are about."""
     return [{"about": about_of(finding["rule"]), **finding} for finding in findings]
 
 
@@ -173,7 +170,6 @@ def _is_table(value: Any) -> bool:
 
 
 def _rows_of_unknown(key: str, rows: list[Any]) -> tuple[Any, ...]:
-    """Make dataclasses of the rows of a table that this version does not know."""
     names = dict.fromkeys(name for row in rows for name in row)
     row_type = make_dataclass(key, [(x, Any) for x in names], frozen=True, slots=True)
     return tuple(row_type(**{name: row.get(name) for name in names}) for row in rows)

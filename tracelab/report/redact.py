@@ -1,8 +1,8 @@
-"""A report, and what is shown beside it, without paths, hosts, arguments and lines of source.
+"""Reports and their surroundings without paths, hosts, arguments and lines of source.
 
-Of a source file its own name stays: findings are of no use without it; those of PyTorch keep their
-folders. A trace is called by its rank, since its name begins with that of the host by default.
-Names that a program gives to its kernels, functions, modules and annotations stay.
+A source file keeps its own name, since findings are useless without it, and PyTorch's their
+folders. Traces are called by rank, since their names begin with the host's by default. Names of
+kernels, functions, modules and annotations stay.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ _PATH = re.compile(
     rf"|\\\\{_PART}(?:\\{_PART})*"  # a share
     rf"|(?<![\w.~/\\])/{_PART}(?:/{_PART})+/?"
     rf"|(?<![\w.~/\\])(?:~|\.\.?)/{_PART}(?:/{_PART})*/?"
-    # Within a folder: of a file, or of what was cut to fit.
+    # Within a folder: of a file, or of a cut text.
     r"|(?<![\w.~/\\+@-])(?:[\w.~+@-]+/)+[\w.~+@-]*(?:\w\.[A-Za-z]\w*|…)"
 )
 _ARGUMENTS = re.compile(r"(?<=\.py)\s+--?\w.*", re.DOTALL)
 # HOST_PID.TIME.pt.trace.json, as `tensorboard_trace_handler` names files.
 _HOST_IN_NAME = re.compile(r"([A-Za-z0-9][\w.-]*)_\d+\.\d{9,}\.")
-# Words that stand there in names that people give, and that our sentences need.
+# Words in such names that people give, and that our sentences need.
 _NO_HOST = re.compile(
     r"cuda|device|gpu|host|job|kernel|model|node|profiler?|python|rank|run|step|stream|test|trace"
     r"|train|training|worker"
 )
-# What documents our own fixes: addresses that tell nothing of the user.
+# Documentation of our fixes, which tells nothing of the user.
 _OURS = frozenset(remedy.documented for remedy in REMEDIES)
 
 
 class Redaction:
-    """Takes paths, host names and arguments out of what was made of the same files.
+    """Takes paths, host names and arguments out of texts about the same files.
 
     >>> redaction = Redaction(tracelab.analyze("traces/events_item.pt.trace.json.gz"))
     >>> redaction.apply("/home/me/app/train.py:40 reads /data/mine/x.bin")
@@ -75,7 +75,7 @@ class Redaction:
         self._text = lru_cache(maxsize=None)(self._redact_text)
 
     def apply(self, value: _Value) -> _Value:
-        """The same without what has to go, in all texts in it."""
+        """Redact all texts in a value."""
         if isinstance(value, str):
             return cast(_Value, self._text(value))
         changed: Any = value
@@ -110,7 +110,7 @@ class Redaction:
 
 
 def _names_of(names: Iterable[tuple[str, str]]) -> Any:
-    """A function that puts others in the place of names in a text, of the longest first."""
+    """Return a function that replaces names in a text, the longest first."""
     others = dict(names)
     others.pop("", None)
     if not others:
@@ -132,7 +132,7 @@ def _shown(path: re.Match[str]) -> str:
 
 
 def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
-    """Make a pattern of the hosts in names of traces, with a domain or without, or cut to fit."""
+    """Make a pattern of the hosts in names of traces, with a domain or without, or cut."""
     matches = (_HOST_IN_NAME.match(_own_name(path)) for path in paths)
     names = {match[1].split(".")[0] for match in matches if match}
     hosts = [name for name in names if not _NO_HOST.fullmatch(name)]
@@ -146,7 +146,7 @@ def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _source_files(value: Any) -> Iterator[str]:
-    """The paths of source files in a report: a path may hold spaces, which a text does not tell."""
+    """List the paths of source files in a report, which may hold spaces."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple | Table):

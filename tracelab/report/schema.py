@@ -260,7 +260,7 @@ class WhatIf(Tabled, Shown):
 
 
 class _Rows(Generic[_Row]):
-    """Rows of the table that has the name of the attribute; none if the table is not there."""
+    """Rows of the table named like the attribute, or none."""
 
     def __init__(self, row: type[_Row]) -> None:
         self._row = row
@@ -273,7 +273,7 @@ class _Rows(Generic[_Row]):
 
 
 class Tables:
-    """Base of what holds rows by the key of their table: the package's tables, by name."""
+    """Base of classes that hold tables by key: the package's tables, by name."""
 
     __slots__ = ()
     if TYPE_CHECKING:  # every subclass has this field
@@ -298,7 +298,7 @@ class Tables:
 
 
 class PageFrame(Record):
-    """A report's page in a cell of a notebook, in a frame that can reach nothing around it."""
+    """A report's page in a cell of a notebook, in an isolated frame."""
 
     report: Report
     height: int
@@ -383,7 +383,7 @@ class Report(Tabled, Tables, Shown):
 
     @property
     def headline(self) -> tuple[Headline, ...]:
-        """The first figures of each rank, as they are printed."""
+        """The first figures of each rank, as printed."""
         from tracelab.report.headline import headline_of
         from tracelab.report.views import ranks_of
 
@@ -396,7 +396,7 @@ class Report(Tabled, Tables, Shown):
 
     @property
     def steps(self) -> Table[StepTimes]:
-        """Each step of each rank, on the GPU that is the busiest in it."""
+        """Each step of each rank, on its busiest GPU."""
         from tracelab.report.views import step_times_of
 
         return Table(step_times_of(self), StepTimes)

@@ -1,7 +1,4 @@
-"""A report joined again: what it says of each window and rank, and what its files lost.
-
-Every renderer, comparison and budget looks at a report through these.
-"""
+"""A report by window and rank, for renderers, comparisons and budgets."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from tracelab.model.losses import LOSSES, Loss, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo
 
-# The columns of figures that the sections of the package show, by the key of their table.
+# Shown columns of figures, by table.
 FIGURES = {measure.key: measure.figures for measure in MEASURES}
-# A rule is about each of these alone.
+# Each has rules of its own.
 _JUDGED_ALONE = (
     *KINDS,
     "arrows_without_end",
@@ -31,18 +28,17 @@ _JUDGED_ALONE = (
 
 
 class Scope(Record):
-    """The stretch of time that a window's findings are about; times in ns.
+    """The stretch of time that a window's findings are about, ns.
 
     Attributes:
-        name: what it is called in "5.9 % of the steady steps".
-        step_ns: one step of it, or all of it where it is no step.
-        printed_ns: the same without the profiler where that was timed, and of a job that was
-            replayed the job's step. Savings are a share of that.
-        base_ns: what shares are of: its length, or where the profiler made it at least a tenth
-            longer, its length without the profiler.
-        device: the GPU that decides, the busiest; None without one.
-        steps: how many steady steps it has; 0 where it is no steady window.
-        savings: of all fixes together; None where nothing was predicted.
+        name: as in "5.9 % of the steady steps".
+        step_ns: one step of it, or else all of it.
+        printed_ns: the same without the profiler if that was timed; of a replayed job the job's
+            step. Savings are a share of that.
+        base_ns: base of shares: its length, without the profiler if that makes a tenth.
+        device: the GPU that decides, the busiest, or None.
+        steps: number of steady steps.
+        savings: of all fixes together; None if nothing was predicted.
     """
 
     name: str
@@ -82,7 +78,7 @@ class Scope(Record):
 
     @property
     def idle_ns(self) -> int:
-        """The rest of what shares are of, ns."""
+        """The rest of the base of shares, ns."""
         return self.base_ns - self.busy_ns
 
     @property
@@ -101,22 +97,22 @@ class View(Record, Tables):
 
     @property
     def other_tables(self) -> dict[str, Table[Any]]:
-        """Tables that reports have no property for: no section and no comparison is about them."""
+        """Tables without a property: no section and no comparison is about them."""
         return {key: rows for key, rows in self.tables.items() if not hasattr(Report, key)}
 
     @property
     def step(self) -> int | None:
-        """The step's number, None for the whole trace."""
+        """Number; None for the whole trace."""
         return self.window.step
 
     @property
     def length_ns(self) -> int:
-        """Length of the window, ns."""
+        """Length, ns."""
         return self.window.length_ns
 
     @property
     def steady_row(self) -> SteadyMetrics | None:
-        """The steady steps; None in a view of one step, or where the file has none."""
+        """The steady steps, or None."""
         return next(iter(self.steady), None)
 
     @property
@@ -150,7 +146,7 @@ class View(Record, Tables):
 
     @property
     def several(self) -> bool:
-        """True if more than one device worked in the file."""
+        """True if several devices worked in the file."""
         return len(self.window.devices) > 1
 
     @property
@@ -174,7 +170,7 @@ class RankView(Record):
 
     @property
     def main(self) -> View:
-        """The whole trace, or the step that the report is about."""
+        """The whole trace, or the only step."""
         return self.steps[0] if self.whole is None else self.whole
 
     @property
@@ -190,7 +186,7 @@ class RankView(Record):
 
 
 def views_of(report: Report) -> list[View]:
-    """The windows of a report, each with what was measured in it, in the report's order."""
+    """The windows of a report in its order, with their tables."""
     tables = {key: _grouped(rows) for key, rows in report.tables.items() if key != "windows"}
     findings = _grouped(report.findings)
     savings = {(row.rank, row.step): row for row in report.savings}
@@ -207,7 +203,7 @@ def views_of(report: Report) -> list[View]:
 
 
 def ranks_of(report: Report) -> list[RankView]:
-    """The ranks of a report, each with its windows, in the order of its files."""
+    """The ranks of a report with their windows, in the order of its files."""
     steady = {row.rank: row for row in report.steady}
     by_rank: dict[int, list[View]] = defaultdict(list)
     for view in views_of(report):
@@ -224,12 +220,12 @@ def ranks_of(report: Report) -> list[RankView]:
 
 
 def busiest_of(window: WindowMetrics) -> DeviceMetrics | None:
-    """The device that is busy for the longest in a window; None without any."""
+    """The busiest device of a window, or None."""
     return max(window.devices, key=lambda device: device.busy_ns, default=None)
 
 
 def step_times_of(report: Report) -> Iterator[StepTimes]:
-    """The steps of each rank, each on the GPU that is the busiest in it."""
+    """The steps of each rank, each on its busiest GPU."""
     for window in report.windows:
         if window.step is not None:
             device = busiest_of(window)
@@ -255,7 +251,7 @@ def _grouped(rows: Iterable[Any]) -> dict[tuple[int, int | None], list[Any]]:
 
 
 class LossCount(Record):
-    """One kind of loss, its count in so many files, and the names that these give it, in words."""
+    """One kind of loss, its count in some files, and their names for it, in words."""
 
     loss: Loss
     count: int

@@ -1,1 +1,1 @@
-"""The page: a report as one HTML file, the only place that imports jinja2."""
+"""The page: a report as one HTML file; nothing else imports jinja2."""

@@ -21,7 +21,6 @@ from tracelab.report.views import RankView
 
 _MAX_RANK_BARS, _MAX_HEAT_ROWS = 8, 64
 _MAX_STEPS = 400
-# With more, each is narrower.
 _WIDE_COLUMNS = 12
 _MAX_HEAT_MAP_COLUMNS = 40
 _LETTER_PX, _CELL_PX, _MIN_CELL_PX, _MIN_TEXT_PX = 6.6, 46, 9, 24
@@ -34,7 +33,7 @@ _OF_RANKS = {
     "copies": ("copy", "copies"),
     "idle": ("unknown", "idle"),
 }
-# By the title of a heat map of a job: the field of a step that has its time, and its color.
+# By title of a job's heat map: the field of a step, and its color.
 _OF_STEPS = {
     "compute": ("compute_ns", "compute"),
     "wait for other ranks": ("wait_ns", "host_blocked"),
@@ -47,7 +46,7 @@ _Value = tuple[float, str]  # a share, NaN without one, and what it says
 
 
 class Segment(Record):
-    """A part of a bar, in whole percents, or of a step's column, ns; `kind` names its color."""
+    """A part of a bar, in whole percents, or of a step's column, ns; `kind` is its color."""
 
     kind: str
     name: str
@@ -62,10 +61,10 @@ class Bar(Record):
 
 
 class StepChart(Record):
-    """A column per step of what the GPU did and why it was idle.
+    """A column per step: work of the GPU and causes of its idle time.
 
     Attributes:
-        columns: of each step its number, that as a label or "" without room for one, and its parts.
+        columns: number, label ("" without room) and parts of each step.
         lines: names of times, and their heights, ns.
     """
 
@@ -81,7 +80,7 @@ class StepChart(Record):
 
 
 class Cell(Record):
-    """A cell of a heat map: its text, its tooltip, and its opacity, 0 to 1 ("" for none)."""
+    """A cell of a heat map: text, tooltip, and opacity, 0 to 1 ("" for none)."""
 
     text: str
     title: str
@@ -93,9 +92,8 @@ class HeatChart(Record):
 
     Attributes:
         kind: the name of its color.
-        corner: what its figures are.
-        columns: names; "" where there is no room for one.
-        left, cell: width of the rows' names and of a cell, in pixels.
+        columns: names; "" without room.
+        left, cell: width of the rows' names and of a cell, pixels.
     """
 
     title: str
@@ -127,7 +125,7 @@ def _most_waiting(report: Report, most: int) -> list[RankShares]:
 
 
 def bar_of(rank: RankView) -> Bar:
-    """Divide a step into the work and the idle time of the GPU that decides."""
+    """Divide a step of the GPU that decides into work and idle time."""
     headline = headline_of(rank)
     if headline.device is None:
         return Bar("", ())
@@ -140,7 +138,7 @@ def bar_of(rank: RankView) -> Bar:
 
 
 def parts_of(device: DeviceMetrics) -> Iterable[Segment]:
-    """Divide a step into the work and the idle time of a GPU, ns."""
+    """Divide a step of a GPU into work and idle time, ns."""
     order = [term.key for term in CAUSES.terms]
     causes = [*order, *(cause for cause in device.bubbles if cause not in order)]
     parts = (
@@ -157,7 +155,7 @@ def parts_of(device: DeviceMetrics) -> Iterable[Segment]:
 
 
 def legend_of(bars: Iterable[Sequence[Segment]]) -> tuple[Segment, ...]:
-    """Return each sort of part of some bars once."""
+    """Return each sort of part once."""
     return tuple({part.name: part for parts in bars for part in parts}.values())
 
 
@@ -166,7 +164,7 @@ def _color_of(cause: str) -> str:
 
 
 def step_chart(rank: RankView) -> StepChart | None:
-    """The steps of a file on the GPU that decides; None of fewer than two."""
+    """The steps on the GPU that decides; None for fewer than two."""
     number = rank.main.scope.device
     steps = [
         (view, device)
@@ -195,7 +193,7 @@ def step_chart(rank: RankView) -> StepChart | None:
 
 
 def job_charts(report: Report) -> list[HeatChart]:
-    """Return heat maps of each rank's steps; of very many, each column is a mean."""
+    """Return heat maps of each rank's steps; each column of very many is a mean."""
     if report.job is None:
         return []
     of_rank = {x.rank: {step.step: step for step in x.steps} for x in report.job.per_rank}
@@ -227,13 +225,13 @@ def job_charts(report: Report) -> list[HeatChart]:
 
 
 def _mean(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """float64[ranks], the mean of some steps, NaN of a rank that lacks them all."""
+    """Return the mean of some steps, float64[ranks]; NaN for a rank without them."""
     count = np.isfinite(shares).sum(axis=1)
     return np.where(count, np.nansum(shares, axis=1) / np.maximum(count, 1), np.nan)
 
 
 def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
-    """Return heat maps of the overlap between the kinds, streams and GPUs of one window."""
+    """Return heat maps of the overlap of kinds, streams and GPUs in one window."""
     charts = []
     for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
         of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]

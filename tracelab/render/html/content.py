@@ -50,24 +50,23 @@ from tracelab.report.schema import CausalMetrics, Job, Report, WhatIf
 from tracelab.report.views import RankView, ranks_of
 
 _MAX_FILES_WITH_FACTS, _MAX_RECORDINGS = 64, 50
-# Kernels, lines, modules and operators.
 _MAX_WORK_ROWS, _MAX_WORK_ROWS_OF_RANK, _MAX_RANKS = 30, 10, 64
-# Parts of a job in which one rank's table is shown at a time.
+# Of a job, one rank's table is shown at a time.
 _BY_RANK = ("kernels", "lines")
-# The only addresses that a page links to: those of our own table.
+# The only addresses that a page links to.
 _LINKS: Mapping[str, tuple[str, str]] = {
     remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url
 }
-# Of parts that have several sections.
+# Of parts with several sections.
 _TITLES = {
     "bubbles": "Idle by cause and step",
     "times": "Busy and idle",
     "other": "Other tables",
 }
-# Parts whose titles do not say which stretch of time they are about.
+# Their titles do not name a stretch of time.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
-# A longer name is shortened; its tooltip has the full name, cut.
+# Longer names are cut; the tooltip has up to the second number.
 _MAX_NAME_LETTERS, _MAX_FULL_NAME_LETTERS = 48, 300
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
@@ -88,7 +87,7 @@ class FilePart(Record, eq=False):
     """A file of a page.
 
     Attributes:
-        causal: the causal profile, by operator if no line is known.
+        causal: by line, or by operator if no line is known.
         whatif: the fix of each finding alone, then all of them.
     """
 
@@ -101,10 +100,10 @@ class Part(Record):
     """A part of the page under a heading.
 
     Attributes:
-        suffix: of its file, where there are several.
+        suffix: of its file, if there are several.
         heat, columns: charts above the sections.
-        ranks: the rank of each section, where the reader chooses one; else empty.
-        of: the stretch of time it is about, where titles do not say it.
+        ranks: the rank of each section, if the reader chooses one; else empty.
+        of: the stretch of time, if titles do not say it.
     """
 
     key: str
@@ -129,7 +128,7 @@ class Part(Record):
 
 
 class PartGroup(Record):
-    """The parts about one file, or about all of them; without a title for a single file."""
+    """The parts about one file, or about all; a single file has no title."""
 
     id: str
     name: str
@@ -138,7 +137,7 @@ class PartGroup(Record):
 
 
 class PageFinding(Record):
-    """A finding, with what the first screen of the text has no room for.
+    """A finding with details that the text's first screen has no room for.
 
     Attributes:
         reason: why no saving is predicted, or only a bound; "" for a saving.
@@ -157,11 +156,11 @@ class Content(Record):
     """Content of the page.
 
     Attributes:
-        path: the whole name; "" for files that are not one job.
+        path: "" for files that are not one job.
         answer: the sentence printed if no finding is worth a place; else "".
         recordings: files that are not one job; None for a file or a job.
-        bars: one for a file; for a job one for each rank.
-        lacks: findings about what the files lack.
+        bars: one for a file or each rank.
+        lacks: findings about missing parts of the files.
     """
 
     name: str
@@ -264,7 +263,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
 
 
 class Definition(Record):
-    """A word as the page has it, its sort, its meaning, and sentences that say more."""
+    """A word, its sort, its meaning, and sentences that say more."""
 
     word: str
     what: str
@@ -296,7 +295,7 @@ def definitions(
 
 
 def _words(sections: Iterable[Section]) -> Iterator[str]:
-    """Yield our own words in tables, and the first cell of each row: what it is about."""
+    """Yield our own words in tables, and the first cell of each row."""
     for section in sections:
         yield from (section.title, *section.lines, *section.notes)
         yield from (column.title.replace("\n", " ") for column in section.columns)
@@ -404,15 +403,15 @@ class Shown(Record):
     """A cell.
 
     Attributes:
-        text: its first part; of a long name of C++ that which tells people what it is.
-        full: the whole of that name, where it is cut.
-        rest: what of it differs from another row with the same text.
+        text: its first part; of a long C++ name the telling part.
+        full: the whole name, if it is cut.
+        rest: the difference from another row with the same text.
         more: its other parts.
-        fit: the class that aligns it; "" of numbers.
+        fit: the class that aligns it; "" for numbers.
         is_head: True if it names its row.
-        kind: the color that it has in charts, or "".
+        kind: its color in charts, or "".
         share: in percent, or "".
-        exact: the exact figure with its unit, or "" where the text is exact.
+        exact: the exact figure with its unit, or "" if the text is exact.
     """
 
     text: str
@@ -428,7 +427,7 @@ class Shown(Record):
 
 
 class Table(Record):
-    """A table: titles of columns, each with the class that aligns it, and cells."""
+    """Titles of columns, each with the class that aligns it, and cells."""
 
     titles: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Shown, ...], ...]
@@ -460,14 +459,13 @@ def table_of(section: Section) -> Table:
 
 
 def _cut_name(cell: Shown, alike: Sequence[str]) -> Shown:
-    """Cut the whole of a name, after what tells it from others of its text is known."""
     most = _MAX_FULL_NAME_LETTERS
     rest = shorten(_rest(cell.full, alike), most)
     return replace(cell, full=shorten(cell.full, most), rest=rest)
 
 
 def _rest(name: str, alike: Sequence[str]) -> str:
-    """Return what tells a name from others of its text: all from the word on that differs."""
+    """Return all of a name from the first word on that tells it from others."""
     others = [other for other in alike if other != name]
     if not name or not others:
         return ""
@@ -475,13 +473,12 @@ def _rest(name: str, alike: Sequence[str]) -> str:
         len(list(takewhile(lambda x: x[0] == x[1], zip(name, other, strict=False))))
         for other in others
     ]
-    # From the most similar name on, for little room, unless another one ends so as well.
+    # The most similar name first, for little room, unless another name ends alike.
     rests = [name[len(name[:length].rstrip(_WORD)) :] for length in (max(same), min(same))]
     return ELLIPSIS + rests[any(other.endswith(rests[0]) for other in others)]
 
 
 def _fit(column: Column, cells: Sequence[str]) -> str:
-    """Return the alignment of a column: words have none, whatever column they are in."""
     is_words = column.fit is Fit.NUMBER and not any(re.search(r"\d", cell) for cell in cells)
     return "words" if is_words and any(map(str.strip, cells)) else _FITS[column.fit]
 

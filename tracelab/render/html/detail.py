@@ -1,6 +1,6 @@
 """Lanes of a page, and the detail of them that fits: all, or single activities of some steps.
 
-The size of the compressed columns decides; it is measured.
+The measured size of the compressed columns decides.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from tracelab.render.scene import LANE_TYPES, Lane, Line, Scene
 from tracelab.render.words import bare_name, duration_text, shorten
 from tracelab.report.glossary import BLOCKERS
 
-# Of the columns: base64 makes 3.0 MB of them, of a page of 3.5 MB.
+# Of the columns: 3.0 MB in base64, in a page of 3.5 MB.
 MAX_BYTES = 2_250_000
-# The page of up to eight ranks stays below 2 MB.
+# Keeps the page of up to eight ranks below 2 MB.
 MAX_BYTES_OF_JOB = 1_050_000
-# Of each rank of a job of more than eight.
+# In a job of more than eight.
 _MAX_BYTES_OF_RANK = 131_000
-# A span takes more; so what is much too much is not encoded.
+# A span takes more; lanes far too large are not encoded.
 _MIN_BYTES_OF_SPAN = 3
 _MIN_BINS, _MAX_BINS_OF_ALL_LANES = 512, 65_536
 _MAX_TRIES = 6
 MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
 # The last number of two bytes stands for no name.
 MAX_NAMES = 0xFFFF
-# Types of lanes that have names alone: outside of the detail those of the longest spans.
+# Outside the detail only the longest spans have names.
 _NAMES_ALONE = ("phase", "module", "operator")
-# By type of lane, the column that names its spans, where that is not the name of their events.
+# Column that names spans, by type of lane; else the name of their events.
 _NAMING: Mapping[str, str] = {"steps": "text", "exposed": "blocker", "wait": "text"}
 
 
 class Name(NamedTuple):
-    """A name as a page shows it, and its form in a narrow place; "" if that is the same."""
+    """A name, and its form in a narrow place; "" if that is the same."""
 
     text: str
     short: str = ""
 
 
 class Group(Record, eq=False):
-    """The lanes of one file on the page's clock; names are indices into the page's."""
+    """The lanes of one file on the page's clock; names index the page's."""
 
     scene: Scene
     lanes: tuple[Lane, ...]
@@ -64,13 +64,13 @@ class Group(Record, eq=False):
         return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
 
     def lane_index(self, lane_id: str) -> int:
-        """Return the place of a lane, ABSENT if no lane has that id."""
+        """Return the place of a lane by id, or ABSENT."""
         ids = [lane.id for lane in self.lanes]
         return ids.index(lane_id) if lane_id in ids else ABSENT
 
 
 class Cited(NamedTuple):
-    """Evidence that a finding cites, and the weight of showing it in detail."""
+    """Evidence of a finding, and the weight of showing it in detail."""
 
     group_index: int
     start_ns: int
@@ -82,8 +82,8 @@ class Fitted(Record, eq=False):
     """Groups of lanes as a page has them.
 
     Attributes:
-        details: of each group the start and end, ns, of the time in which all is known.
-        note: what is left out, sentences; "" for nothing.
+        details: start and end, ns, of the time in which all of a group is known.
+        note: sentences on what is left out, or "".
     """
 
     lanes: tuple[tuple[EncodedLane, ...], ...]
@@ -107,7 +107,7 @@ def group_of(scene: Scene, names: dict[Name, int]) -> Group:
     }
 
     def places(lane: Lane, column: str) -> Int64Array:
-        """int64[n], the place of each name among those of the page, if two bytes can tell it."""
+        """int64[n], the place of each name among the page's, within two bytes."""
         texts, name_of = tables[column]
         texts = lane.terms.get(column, texts)
         index, nth = np.unique(lane.more[column], return_inverse=True)
@@ -154,7 +154,7 @@ def _shown(text: str) -> str:
 
 
 def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) -> Fitted | None:
-    """Encode as much as fits; None where a short detail of each group is too much."""
+    """Encode as much as fits; None if even short details are too much."""
     most_bytes, clocks = MAX_BYTES, [[index] for index in range(len(groups))]
     if on_one_clock:
         most_bytes = min(MAX_BYTES, max(MAX_BYTES_OF_JOB, _MAX_BYTES_OF_RANK * len(groups)))
@@ -172,7 +172,7 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
 def _fitted(
     groups: Sequence[Group], details: Sequence[tuple[int, int]], words: Sequence[str]
 ) -> Fitted:
-    """Encode groups with a detail each; the words say what these are, none that they are all."""
+    """Encode groups with a detail each, which the words describe ("" for all)."""
 
     def is_cut(lane: Lane, all_of: Lane) -> bool:
         return len(lane) < len(all_of) and has_bins(lane)
@@ -211,9 +211,9 @@ def _fitted(
 def _details(
     groups: Sequence[Group], clocks: Sequence[Sequence[int]], cited: Sequence[Cited], share: float
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Choose details, and name them; groups of the same `clocks` share one.
+    """Choose and name details; groups of the same `clocks` share one.
 
-    From a share of 1 on, a detail is all of the time.
+    A share of 1 or more selects all of the time.
     """
     details, words = [(group.start_ns, group.end_ns) for group in groups], list[str]()
     for indices in clocks if share < 1 else ():
@@ -230,7 +230,7 @@ def _details(
 def _detail(
     groups: Sequence[Group], cited: Sequence[Cited], share: float
 ) -> tuple[tuple[int, int], str]:
-    """Choose steps in a row that findings cite most; where a step is too much, a part of one."""
+    """Choose the consecutive steps that findings cite most, or a part of a step too large."""
     numbers, bounds_ns = _steps(groups)
     start_ns = min(group.start_ns for group in groups)
     end_ns = max(group.end_ns for group in groups)
@@ -257,7 +257,7 @@ def _detail(
 def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
     """Return the numbers and bounds (int64[n, 2], ns) of the steady steps that all groups have.
 
-    Without any, those of any step. A step lasts from its first start to its last end.
+    Else of any steps. A step lasts from its first start to its last end.
     """
     common = set.intersection(*(set(group.scene.usual_steps) for group in groups))
     numbers = sorted(common or set.intersection(*(set(group.scene.steps) for group in groups)))
@@ -281,7 +281,7 @@ def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> in
 
 
 def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
-    """Return all steps of a group, what overlaps the detail, and the calls that launched it.
+    """Return all steps of a group, spans in the detail, and the calls that launched them.
 
     Elsewhere numbers keep their highest value by column, and named spans those longer than one.
     """
@@ -317,7 +317,7 @@ def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
 
 
 def _coarse(lane: Lane, is_fine: NDArray[np.bool_], grid: Grid) -> Lane:
-    """Return a number over time: where it is not fine the highest one of each column."""
+    """Replace a number over time outside the fine parts by the highest one of each column."""
     part = np.where(is_fine, grid.columns + np.arange(len(lane)), grid.column_of(lane.start_ns))
     first = np.flatnonzero(np.diff(part, prepend=ABSENT))
     if not len(first):

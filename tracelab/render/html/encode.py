@@ -1,9 +1,9 @@
 """The timeline's lanes as bytes that a page reads back.
 
-A lane is a handful of integer columns, each written as byte planes: neighbors are alike there, so
-that gzip makes little of them. What follows an order (the launch of each activity) is written as
-differences; times that follow those of activities (a GPU is idle until one starts), by how much
-they do not. `tests/reference/page_lanes.py` is the readable definition: it decodes them.
+A lane is a handful of integer columns, written as byte planes: neighbors are alike there, which
+suits gzip. Ordered columns (the launch of each activity) are written as differences; times that
+follow those of activities, as their difference from them. `tests/reference/page_lanes.py` is the
+readable definition.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of str
 
 
 class EncodedLane(Record, eq=False):
-    """A lane as a page has it: what is known about it, and its bytes."""
+    """A lane as a page has it: its description, and its bytes."""
 
     meta: Mapping[str, Any]
     columns: bytes
 
 
 def rows_of(lanes: Iterable[Lane]) -> Rows:
-    """Return the activities of the streams among a group's lanes, lane after lane."""
+    """Return the activities of a group's streams, lane after lane."""
     none = np.zeros(0, dtype=np.int64)
     streams = [lane for lane in lanes if lane.type == "stream"]
     return (
@@ -53,9 +53,9 @@ def encode(
 
     Args:
         lane: the lane.
-        start_ns: the moment from which its first gap counts.
+        start_ns: origin of its first gap.
         rows: the activities that its column "row" refers to.
-        binned: the same lane at all times, where `lane` has only a part.
+        binned: the same lane at all times, if `lane` is only a part.
         grid: the bins for that.
     """
     columns = (*_ALL, *(x for x in LANE_TYPES[lane.type].columns if x.name in lane.more))
@@ -111,7 +111,7 @@ def encode(
 def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
     """Return when the items of a lane are expected to start and to end, ns.
 
-    They start where the item before ends, or the activity before its row, whichever is later; they
+    They start at the end of the item before, or of the activity before their row, if later; they
     end where their row starts, or, if that is not after the item's start, where it ends.
     """
     row = lane.more["row"]
@@ -123,7 +123,7 @@ def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
 
 
 def compress(lanes: Iterable[EncodedLane]) -> bytes:
-    """Pack the bytes of all lanes, the same for the same lanes."""
+    """Pack the bytes of all lanes, deterministically."""
     return gzip.compress(b"".join(lane.columns for lane in lanes), 9, mtime=0)
 
 
@@ -134,14 +134,14 @@ def planes(values: NDArray[Any], size: int) -> bytes:
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
-    """Return bins of whole ns, more than requested where one would not fit into 32 bits."""
+    """Return bins of whole ns, more than requested if one would exceed 32 bits."""
     length_ns = max(1, end_ns - start_ns)
     count = max(count, -(-length_ns // _MAX_BIN_NS))
     return Grid(start_ns, start_ns + count * -(-length_ns // count), count)
 
 
 def _escaped(values: Int64Array, most: int) -> tuple[Int64Array, list[list[int]]]:
-    """Return numbers that fit into 32 bits, and those that do not with their places."""
+    """Return the numbers that fit into 32 bits, and the others with their places."""
     is_large = (values >= most) | (values < -(2**31))
     index = np.flatnonzero(is_large)
     return np.where(is_large, most, values), np.stack((index, values[index]), axis=1).tolist()

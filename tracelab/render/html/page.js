@@ -26,14 +26,14 @@
     store(theme);
   });
 
-  // A cell whose text is rounded or shortened has the exact figure, or the whole text, as its title.
+  // Rounded or cut cells have the exact figure or whole text as title.
   const MIN_FILTERED_ROWS = 9, SHOWN_MS = 1500;
   const FIGURE = /^[<>]?(-?[\d,]+(?:\.\d+)?(?:e[+-]\d+)?)(?: (\S+))?$/;
   const UNITS = {
     ns: ["ns", 1], "µs": ["ns", 1e3], ms: ["ns", 1e6], s: ["ns", 1e9],
     B: ["B", 1], KiB: ["B", 2 ** 10], MiB: ["B", 2 ** 20], GiB: ["B", 2 ** 30],
   };
-  const FORMULA = /^\s*[=+\-@]/; // a spreadsheet would compute what begins so
+  const FORMULA = /^\s*[=+\-@]/; // a spreadsheet would compute it
   const NOTHING = ["", "-", "none"];
 
   const element = (tag, className, text = "") =>
@@ -82,7 +82,7 @@
 
   const quoted = (text) => /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   const guarded = (text) => quoted(FORMULA.test(text) ? `'${text}` : text);
-  /** The rows that are shown, as they are sorted; figures are exact, times in ns. */
+  /** The shown rows, sorted; figures are exact, times in ns. */
   function csvOf(table) {
     const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
     const columns = [...table.tHead.rows[0].cells].map((heading, index) => {
@@ -95,7 +95,7 @@
   async function copy(text) {
     try {
       await navigator.clipboard.writeText(text);
-    } catch { // a page that is not allowed to, or an old browser
+    } catch { // not allowed, or an old browser
       const area = document.body.appendChild(element("textarea", "", text));
       area.select();
       document.execCommand("copy");
@@ -135,7 +135,7 @@
   }
   for (const table of document.querySelectorAll(".section > .scroll > table")) addTools(table);
 
-  // Of a table for each rank one is shown, of the same rank in all parts of the page.
+  // All parts of the page show the table of the same rank.
   const choices = [...document.querySelectorAll("select.ranks")];
   function choose(rank) {
     for (const select of choices) {
@@ -150,7 +150,7 @@
     choose([...select.options].find((option) => option.defaultSelected).value);
   }
 
-  // In the frame of a notebook, "#part" would be of the page around it.
+  // In a notebook's frame, "#part" would be of the page around it.
   if (location.href === "about:srcdoc") document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#']");
     if (!link) return;
@@ -158,7 +158,7 @@
     document.getElementById(link.hash.slice(1)).scrollIntoView();
   });
 
-  // What is closed on the screen is open on paper.
+  // Paper shows closed parts, too.
   let closed = [];
   addEventListener("beforeprint", () => {
     closed = [...document.querySelectorAll("details:not([open])")];

@@ -1,7 +1,7 @@
-"""The page: a report as one HTML file, which needs no network and runs nothing but our own scripts.
+"""The page: a report as one HTML file, which needs no network and runs only our own scripts.
 
-Whatever stands in a trace is text: jinja2 escapes it, `visible` shows what a browser would act
-upon, and the policy in the page's head lets only the page's own elements run.
+Text of a trace stays text: jinja2 escapes it, `visible` shows control characters, and the
+policy in the page's head lets only the page's own elements run.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _THEMES = (
     ("@media screen and (prefers-color-scheme: dark)", ':root:not([data-theme="light"])'),
     ("@media screen", ':root[data-theme="dark"]'),
 )
-# What blocks must be seen without color as well.
+# Marks blocking without color as well.
 _STRIPES = "repeating-linear-gradient(135deg, #ffffff73 0 1.5px, transparent 1.5px 5px)"
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
-# A comment that has its lines for itself.
+# A comment on lines of its own.
 _COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
-# One at the end of a line, after which no text can end.
+# A comment at the end of a line, which no text follows.
 _END_COMMENT = re.compile(r"[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 
 
@@ -51,10 +51,10 @@ class ServedTrace(Record):
 
     Attributes:
         url: relative to the page.
-        origin_ns: its first event, ns as the file itself counts.
-        start_ns, end_ns: the time that there is something in it, ns since its first event.
+        origin_ns: its first event, by the file's own count, ns.
+        start_ns, end_ns: its extent, ns since its first event.
         clock: pairs of one moment, ns on the page's clock and since the file's first event,
-            ascending, at least one; in between it passes evenly, elsewhere as fast as on the page.
+            ascending, at least one; linear in between, as fast as the page's elsewhere.
     """
 
     name: str
@@ -67,13 +67,13 @@ class ServedTrace(Record):
 
 
 class Served(Record):
-    """The traces that are served beside a page, and the origin of the Perfetto UI."""
+    """The traces served beside a page, and the origin of the Perfetto UI."""
 
     traces: tuple[ServedTrace, ...]
     perfetto: str = PERFETTO
 
     def script_data(self) -> dict[str, Any]:
-        """The same for the page's script, which knows no integers beyond 2**53."""
+        """The same for a script, which has no integers beyond 2**53."""
         traces = [{**asdict(x), "origin_ns": str(x.origin_ns)} for x in self.traces]
         return {"perfetto": self.perfetto, "traces": traces}
 
@@ -85,7 +85,7 @@ def render_page(
 
     Args:
         report: no trace is needed.
-        files: of the page's timeline; without any the page has none.
+        files: of the page's timeline, which is left out without any.
         served: traces that a program on this machine serves beside the page.
     """
     scripts = list(map(asset, ("page.js", *(["perfetto_link.js"] if served else ()))))
@@ -157,7 +157,7 @@ def asset(name: str) -> str:
 
 @cache
 def timeline_styles() -> str:
-    """Return the styles of the timeline."""
+    """Return the timeline's styles."""
     kinds = page_kinds()
     light = "".join(f"--k-{key}: {kind.color};" for key, kind in kinds.items())
     dark = "".join(f"--k-{key}: {kind.dark};" for key, kind in kinds.items())
@@ -175,7 +175,7 @@ def timeline_styles() -> str:
 def content_security_policy(
     scripts: Sequence[str], styles: Sequence[str], *, is_served: bool
 ) -> str:
-    """Allow these very scripts and styles; a served page may ask its own server."""
+    """Allow these very scripts and styles; a served page may reach its own server."""
     rules = {
         "default-src": "'none'",
         "script-src": _hashes(scripts),
@@ -195,6 +195,6 @@ def _hashes(texts: Sequence[str]) -> str:
 
 
 def script_json(content: Any) -> Markup:
-    """Return JSON that can stand in a script element, whatever names are in it."""
+    """Return JSON that is safe in a script element."""
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(_ESCAPES))

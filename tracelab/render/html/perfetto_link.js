@@ -1,12 +1,12 @@
-// Opens a served trace in the Perfetto UI: its window is asked with "PING" until it answers "PONG",
-// and given the bytes by postMessage. The first view stands in the address, since one that is posted
-// while a large trace is still loading is given up after some seconds. Later clicks use its window again.
+// Opens a served trace in the Perfetto UI: sends "PING" until its window answers "PONG", then posts
+// the bytes. The first view is in the address: one posted while a large trace loads is dropped after
+// some seconds. Later clicks use the same window.
 "use strict";
 (() => {
   const served = JSON.parse(document.getElementById("served").textContent);
   const metaElement = document.getElementById("timeline-meta");
   const meta = metaElement ? JSON.parse(metaElement.textContent) : {findings: [], groups: []};
-  const opened = new Map();  // the url of a trace to {tab, given}: its window, and that it has it
+  const opened = new Map(); // url of a trace: {tab: its window, given: true once it has it}
   const PING_MS = 100, EDGE_NS = 1000;
 
   const status = document.createElement("output");
@@ -16,7 +16,7 @@
     status.textContent = text;
   }
 
-  // A time of the page in the trace's file, ns since its first event.
+  // Page time to file time, ns since its first event.
   function timeInFile(trace, time) {
     const clock = trace.clock;
     const next = clock.findIndex(([page]) => page > time);
@@ -51,7 +51,7 @@
     return new Promise((resolve, reject) => {
       const timer = setInterval(() => {
         if (tab.closed) finish(() => reject(new Error("its window was closed")));
-        else tab.postMessage("PING", "*");  // it may not be there yet, and this tells nothing
+        else tab.postMessage("PING", "*");
       }, PING_MS);
       function hear(event) {
         if (event.source === tab && event.origin === served.perfetto && event.data === "PONG") {

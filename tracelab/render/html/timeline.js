@@ -1,20 +1,20 @@
 "use strict";
-/* What a reader can do with the lanes. timeline_lanes.js reads and measures them, timeline_items.js says
-   what is known of an activity, timeline_paint.js paints. Text of the trace reaches the page through
-   textContent and fillText alone. For tests: window.tracelabTimeline, at the end. */
+/* Interaction with the lanes. timeline_lanes.js reads and measures them, timeline_items.js describes an
+   activity, timeline_paint.js paints. Text of the trace reaches the page through textContent and fillText
+   alone. For tests: window.tracelabTimeline, at the end. */
 (() => {
   const byId = (id) => document.getElementById(id);
-  if (!byId("timeline-meta")) return; // a page made from a saved report has no timeline
+  if (!byId("timeline-meta")) return; // of a saved report
 
   const { clamp, firstAbove, firstFrom, busy, readGroups } = timelineLanes;
   const LEAST_VIEW_NS = 20;
   const meta = JSON.parse(byId("timeline-meta").textContent);
-  const scene = { // what is shown; the painter reads it
+  const scene = { // read by the painter
     meta, groups: [],
-    rows: [], rowsPx: 0, // {group, lane or null for a header, y, height}; made by the painter
+    rows: [], rowsPx: 0, // {group, lane or null for a header, y, height}, by the painter
     view: [meta.start, meta.end], // ns
-    hover: null, cursor: null, cursorRow: -1, // items {lane, i}: what the mouse and the keyboard are on
-    finding: null, range: null, // the marked finding of meta; the measured [a, b]
+    hover: null, cursor: null, cursorRow: -1, // {lane, i}: under the mouse, under the keyboard
+    finding: null, range: null, // of meta; measured [a, b]
     printing: false,
   };
   const canvas = byId("lanes"), scroller = byId("lanes-scroll"), overview = byId("overview");
@@ -56,7 +56,7 @@
   }
   function setOpen(group, isOpen) {
     if (group.open === isOpen) return;
-    const at = scene.rows[scene.cursorRow]; // rows are made anew
+    const at = scene.rows[scene.cursorRow];
     group.open = isOpen;
     painter.layoutRows();
     scene.cursorRow = scene.rows.findIndex((row) => row.group === at?.group && row.lane === at.lane);
@@ -100,7 +100,7 @@
     if (!finding) return repaint(false);
     const group = scene.groups[finding.group];
     setOpen(group, true);
-    scene.cursor = scene.hover = null; // what was said of an activity is not about the finding
+    scene.cursor = scene.hover = null;
     show(...(range ?? (isShown ? finding.place : finding.view)));
     const places = finding.marks.length, marked = `${places} ${places === 1 ? "place" : "places"} marked`;
     const inView = finding.marks.filter(([, start, end]) => start <= scene.view[1] && end >= scene.view[0]).length;
@@ -113,7 +113,7 @@
   }
   function stepFinding(by) {
     const known = new Set(meta.findings.map((each) => each.number));
-    const entries = [...document.querySelectorAll("#findings ol > li.finding")]; // as they are read
+    const entries = [...document.querySelectorAll("#findings ol > li.finding")];
     const numbers = entries.map((entry) => Number(entry.dataset.finding)).filter((x) => known.has(x));
     if (!numbers.length) return;
     const at = scene.finding ? numbers.indexOf(scene.finding.number) : by > 0 ? -1 : 0;
@@ -121,7 +121,7 @@
     document.querySelector('li.finding[aria-current="true"]')?.scrollIntoView({ block: "nearest" });
   }
 
-  // The hash holds the finding and the view, so that a file and a hash share what is seen.
+  // The hash keeps the finding and the view, for links.
   let hashTimer = 0;
   function rememberInHash(isNew) {
     clearTimeout(hashTimer);
@@ -132,7 +132,7 @@
       try {
         if (isNew) history.pushState(null, "", hash);
         else history.replaceState(null, "", hash);
-      } catch { /* some browsers refuse that for files: then only the address lacks it */ }
+      } catch { /* some browsers refuse that for files */ }
     };
     if (isNew) write();
     else if (timeline.isReady) hashTimer = setTimeout(write, 250); // browsers limit how often
@@ -156,7 +156,7 @@
     if (!windowSelect) return;
     if (!windowSelect.options.length) {
       windowSelect.add(new Option("zoomed", ""));
-      windowSelect.options[0].hidden = true; // it is shown for a view that is no step
+      windowSelect.options[0].hidden = true; // of a view that is no step
       windowSelect.add(new Option("all the time", "all"));
       meta.windows.forEach((each, k) => windowSelect.add(new Option(each.label, String(k))));
     }
@@ -175,12 +175,12 @@
     const [from, to] = scene.view;
     const k = meta.windows.findIndex((each) => each.start === from && each.end === to);
     const value = k >= 0 ? String(k) : from === meta.start && to === meta.end ? "all" : "";
-    if (value !== windowShown) windowSelect.value = windowShown = value; // of thousands of steps it is slow
+    if (value !== windowShown) windowSelect.value = windowShown = value; // slow with thousands of steps
   }
 
   // ---------------------------------------------------------------- text below the lanes
 
-  /** Busy and idle time of every shown lane; of idle lanes only where that is known. */
+  /** Busy and idle time of each shown lane; of idle lanes only if known. */
   function measure(a, b) {
     const isMeasured = (lane) => lane && !lane.value && !["steps", "module", "operator"].includes(lane.type);
     return scene.rows.filter((row) => isMeasured(row.lane)).map(({ lane }) => {
@@ -256,7 +256,7 @@
     repaint(false);
   }
 
-  const WITHOUT_LEGEND = ["steps", "phase", "module", "operator", "counter"]; // what is in these lanes is written on it
+  const WITHOUT_LEGEND = ["steps", "phase", "module", "operator", "counter"]; // labeled themselves
   function fillLegend() {
     if (!legend) return;
     const style = getComputedStyle(document.documentElement), byColor = new Map();
@@ -316,7 +316,7 @@
       say(`${group.label}${group.file && group.file !== group.label ? `: ${group.file}` : ""}`);
     });
   }
-  /** How many activities before each one match: by name, operator or line; those without a name by kind. */
+  /** Number of matches before each activity: by name, operator or line, else by kind. */
   function foundIn(lane, matched, isKindMatched) {
     const found = new Uint32Array(lane.count + 1), { name, op, line, kind } = lane;
     for (let i = 0; i < lane.count; i++) {
@@ -335,7 +335,7 @@
   }
   function sortedMatches() {
     const lanes = scene.groups.flatMap((group) => group.lanes).filter((lane) => lane.found?.[lane.count]);
-    const next = ({ found }, n) => firstFrom(found, n + 1) - 1; // the index of its match number n
+    const next = ({ found }, n) => firstFrom(found, n + 1) - 1; // index of match number n
     const heads = lanes.map((lane) => ({ lane, n: 0, i: next(lane, 0) })), matches = [];
     const count = searched.hits - searched.places.length;
     while (matches.length < count) {
@@ -385,8 +385,8 @@
   }
 
   let wheelZooms = false, pointerInside = false;
-  let drag = null; // {x, from, moved}
-  const touches = new Map(); // pointers on a touch screen: id -> x
+  let drag = null;
+  const touches = new Map(); // id -> x
   function onPointerDown(event) {
     const { offsetX: x, offsetY: y } = event;
     if (event.pointerType === "touch") return void touches.set(event.pointerId, x);
@@ -424,14 +424,14 @@
   }
   function onWheel(event) {
     const zooms = event.ctrlKey || event.shiftKey || wheelZooms;
-    if (!zooms) return; // the page scrolls
+    if (!zooms) return;
     event.preventDefault();
     const unit = event.deltaMode === 1 ? 16 : 1, { deltaX, deltaY } = event;
     if (!event.shiftKey && Math.abs(deltaX) > Math.abs(deltaY)) pan(deltaX * unit * nsPerPx());
     else zoom(Math.exp(((deltaY || deltaX) * unit) / (event.ctrlKey ? 150 : 400)), event.offsetX);
   }
 
-  let brush = null; // {fixed: the end that stays}, or to move {at, view}, both from where it began
+  let brush = null; // {fixed: the end that stays}, or to move {at, view}, from where it began
   function onBrushDown(event) {
     const x = event.offsetX, edges = scene.view.map(painter.overviewX), at = painter.overviewTime(x);
     overview.setPointerCapture(event.pointerId);
@@ -500,13 +500,13 @@
     if (scene.finding) showFinding(null);
   }
 
-  const LANE_KEYS = { // while the lanes have the focus
+  const LANE_KEYS = { // with the focus on the lanes
     ArrowUp: () => moveRow(-1), k: () => moveRow(-1), ArrowDown: () => moveRow(1), j: () => moveRow(1),
     ArrowLeft: () => moveItem(-1), ArrowRight: () => moveItem(1), Enter: enter, " ": enter,
     Home: () => show(meta.start, meta.end), m: () => setRange(scene.view.map(Math.round)),
     z: () => scene.range && show(...scene.range),
   };
-  const VIEW_KEYS = { // also while the mouse is over them
+  const VIEW_KEYS = { // also with the mouse over them
     w: () => zoom(0.7), "+": () => zoom(0.7), "=": () => zoom(0.7),
     s: () => zoom(1 / 0.7), "-": () => zoom(1 / 0.7),
     a: () => pan((scene.view[0] - scene.view[1]) / 4), d: () => pan((scene.view[1] - scene.view[0]) / 4),
@@ -628,7 +628,7 @@
     canvas.setAttribute("role", "application");
     canvas.setAttribute("aria-label", "Timeline. Arrow keys go from activity to activity, ? says all keys.");
     canvas.setAttribute("aria-describedby", "details");
-    overview.setAttribute("aria-hidden", "true"); // the keys of the lanes do all that it does
+    overview.setAttribute("aria-hidden", "true"); // the lanes have all its keys
     if (searchBox) {
       searchCount = element("output");
       searchCount.id = "search-count";
@@ -661,7 +661,7 @@
   const timeline = (window.tracelabTimeline = {
     get view() { return [...scene.view]; },
     get finding() { return scene.finding?.number ?? null; },
-    get rows() { // y and height: css pixels of the canvas
+    get rows() { // css pixels of the canvas
       return scene.rows.map(({ group, lane, y, height }) =>
         ({ group: group.number, lane: lane?.id ?? null, y: y + painter.AXIS_PX, height }));
     },

@@ -1,4 +1,4 @@
-"""The data of the page's timeline: all files on one clock, within the size that a page may have."""
+"""The data of the page's timeline: all files on one clock, in the size that a page may have."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _MAX_OPEN_GROUPS = 2
 _MAX_GROUPS = 64
 _MAX_ABSENT = 8
 _MAX_WINDOWS = 5_000
-# Shown before and after the place that a finding cites, which is then a ninth of the view or more.
+# Shown around a cited place, which takes at least a ninth of the view.
 _MARGIN_NS, _MAX_MARGIN_LENGTHS = 20_000, 4
-# The same where no step holds it.
+# The same outside of steps.
 _MARGIN_WITHOUT_STEP_NS, _MARGIN_LENGTHS_WITHOUT_STEP = 200_000, 10
 
 
 class TimelineData(Record, eq=False):
-    """Data of a page's timeline: columns are gzip of byte planes."""
+    """Data of a page's timeline; columns are gzip of byte planes."""
 
     meta: dict[str, Any]
     columns: bytes
 
 
 def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
-    """Return the timeline of the files of a report, at least one, by rank."""
+    """Return the timeline of a report's files, at least one, by rank."""
     on_one_clock = all(scene.clock for scene in scenes)
     names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
@@ -43,13 +43,13 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
     paths, paces = [scene.path for scene in scenes], _paces(report)
     file_of = dict(zip(paths, map(visible, short_names(paths)), strict=True))
     opened = _chosen(report, [group.scene for group in groups], _MAX_OPEN_GROUPS)
-    # Of the others an underscore is a space.
+    # In other keys an underscore is a space.
     words = {key: kind.word for key, kind in page_kinds().items() if kind.word}
     meta = {
         "version": VERSION,
         "start": start_ns,
         "zero": start_ns if on_one_clock else 0,
-        # A page cannot draw no time at all, as of a single activity without a length.
+        # A single activity may have no length, which a page cannot draw.
         "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
@@ -104,7 +104,7 @@ def _chosen(report: Report, scenes: Sequence[Scene], most: int) -> list[Scene]:
 
 
 def _paces(report: Report) -> dict[int, str]:
-    """Name three ranks of a job by the time that they wait for others: the slowest waits least."""
+    """Name the slowest, median and fastest rank of a job by its waits: the slowest waits least."""
     shares = sorted(rank_shares(report), key=lambda x: x.wait_ns)
     if not shares or shares[0].wait_ns == shares[-1].wait_ns:
         return {}
@@ -127,7 +127,7 @@ def _notes(
 
 
 class _Located(Record):
-    """A finding, and where what it cites lies.
+    """A finding, and the places that it cites.
 
     Attributes:
         marks: lane index in the group, start and end, ns; the worst first.
@@ -141,7 +141,7 @@ class _Located(Record):
 
     @property
     def cited(self) -> Iterator[Cited]:
-        """Cited evidence; the worst and the costliest findings matter most."""
+        """Cited evidence; that of the worst and costliest findings weighs most."""
         for i, (_, start_ns, end_ns) in enumerate(self.marks):
             yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
 
@@ -167,7 +167,7 @@ def _shown(
     groups: Sequence[Group],
     windows: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Show the step of the worst evidence of which all is known; that is its first mark."""
+    """Show the step of the worst fully known evidence; that is its first mark."""
     group = groups[finding.group_index]
     view = place = [group.start_ns, group.end_ns]
     marks = sorted(finding.marks, key=lambda x: not detail[0] <= x[1] <= x[2] <= detail[1])
@@ -190,9 +190,9 @@ def _shown(
 def _step_around(
     start_ns: int, end_ns: int, index: int, group: Group, windows: Sequence[Mapping[str, Any]]
 ) -> list[int]:
-    """Return the step that has most of a stretch of time, and the stretch where that is shorter.
+    """Return the step with most of a stretch of time, and the stretch in it.
 
-    Without a step that has some of it, the time around it.
+    Outside of steps, return the time around it.
     """
     shared_ns = {
         number: min(end_ns + 1, step.end_ns) - max(start_ns, step.start_ns)

@@ -1,9 +1,9 @@
 "use strict";
-/* What is said of an item, which is one activity, call, gap or part of a lane: {lane, i}. */
+/* The text about an item, which is one activity, call, gap or part of a lane: {lane, i}. */
 const timelineItems = (meta) => {
   const { NONE } = timelineLanes;
   const NO_NAME = 0xffff;
-  const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others have another activity as their source
+  const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others name a source
 
   const sinceZero = (t) => t - (meta.zero ?? 0);
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
@@ -18,7 +18,7 @@ const timelineItems = (meta) => {
     return `${Number((ns / unit).toPrecision(digits))} ${name}`;
   }
   const counted = (n) => n.toLocaleString("en-US");
-  /** A number over time in its unit: "1.5 GiB", "623 TFLOP/s", "3 streams". */
+  /** A number in its unit: "1.5 GiB", "623 TFLOP/s", "3 streams". */
   function amount(value, unit) {
     const base = unit === "bytes" ? 1024 : 1000, digits = unit === "bytes" ? 4 : 3;
     const power = Math.min(5, Math.floor(Math.log(Math.max(value, 1)) / Math.log(base) + 1e-9));
@@ -95,7 +95,7 @@ const timelineItems = (meta) => {
   const placeOf = ({ lane, i }) =>
     lane.streams ? `GPU ${lane.device} stream ${lane.streams[lane.stream[i]]}` : lane.label;
 
-  /** What is known of an item: {title, facts: [[label, text]], links: [{from, fromNs, to, toNs, ...}]}. */
+  /** {title, facts: [[label, text]], links: [{from, fromNs, to, toNs, ...}]} of an item. */
   function describe(item) {
     const { lane, i } = item, start = lane.start[i], end = lane.end[i], facts = [], links = [];
     const fact = (label, text) => text && facts.push([label, text]);

@@ -1,7 +1,7 @@
 "use strict";
-/* Lanes of activities: read from the page's columns, and measured exactly by prefix sums of each kind.
-   Times are integer nanoseconds in doubles, which are exact below 2**53 (104 days). A lane has start end
-   from upto (Float64Array, ns), sums (of each kind, or null), group, and each further column by its name. */
+/* Lanes: read from the page's columns, and measured exactly by prefix sums of each kind. Times are
+   integer nanoseconds in doubles, exact below 2**53 (104 days). A lane has start end from upto
+   (Float64Array, ns), sums (of each kind, or null), group, and further columns by name. */
 const timelineLanes = (() => {
   const NONE = 0xffffffff, GAP_ESCAPE = 0x7fffffff; // of columns of four bytes
 
@@ -19,7 +19,7 @@ const timelineLanes = (() => {
     return new Uint8Array(await new Response(plain).arrayBuffer());
   }
 
-  /** `count` unsigned numbers that are stored as byte planes: all low bytes, then the next ones. */
+  /** `count` unsigned numbers from byte planes: all low bytes, then the next ones. */
   function readPlanes(bytes, at, count, size) {
     const numbers = new { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array, 8: Float64Array }[size](count);
     for (let plane = 0; plane < size; plane++) {
@@ -30,7 +30,7 @@ const timelineLanes = (() => {
     return numbers;
   }
 
-  /** Makes lane[name] a column that is read when it is first asked for: most are asked for rarely. */
+  /** Makes lane[name] a lazy column: most are rarely used. */
   function addColumn(reader, lane, [name, size, code]) {
     const { bytes, at } = reader, { count } = lane;
     reader.at += count * size;
@@ -70,8 +70,8 @@ const timelineLanes = (() => {
   }
   const count = (lanes) => lanes.reduce((sum, lane) => sum + lane.count, 0);
 
-  /** Adds start and end; and from and upto, which leave out what an earlier activity covers already.
-      Where a lane refers to rows, gap and dur are by how much its times differ from theirs. */
+  /** Adds start and end, and from and upto without time covered by earlier activities. In a lane that
+      refers to rows, gap and dur are differences from their times. */
   function addTimes(lane, clockStart, rows) {
     const n = lane.count, byRow = lane.columns.some(([name]) => name === "row");
     const gap = new Int32Array(lane.gap.buffer), dur = byRow ? new Int32Array(lane.dur.buffer) : lane.dur;
@@ -100,7 +100,7 @@ const timelineLanes = (() => {
 
   function addSums(lane) {
     const { count, kind, from, upto } = lane;
-    let occurring = 0; // a bit for each kind
+    let occurring = 0; // a bit a kind
     for (let i = 0; i < count; i++) occurring |= 1 << kind[i];
     lane.sums = lane.kinds.map((name, k) => (occurring & (1 << k) ? new Float64Array(count + 1) : null));
     for (const [k, sums] of lane.sums.entries()) {
@@ -110,12 +110,12 @@ const timelineLanes = (() => {
     }
   }
 
-  /** What lies outside the time of which there are activities: ns a bin and kind, as running sums. */
+  /** Time outside the activities: ns a bin and kind, as running sums. */
   function addBins(bytes, lane) {
     const { count, start, end, kinds } = lane.bins;
     const edge = (bin) => start + (bin * (end - start)) / count;
     const outside = (lane.outside = { count, start, end, edge, sums: lane.kinds.map(() => null) });
-    const inside = new Float64Array(lane.kinds.length); // what the activities of the detail say
+    const inside = new Float64Array(lane.kinds.length); // within the detail
     for (const [at, kindName] of kinds.entries()) {
       const k = lane.kinds.indexOf(kindName), busy = readPlanes(bytes, lane.binsAt + 4 * at * count, count, 4);
       if (k < 0) throw new Error("the timeline's bins name a kind that the lane lacks");
@@ -172,7 +172,7 @@ const timelineLanes = (() => {
     return i;
   }
 
-  /** The same with the bins: within one, busy time is taken as spread evenly outside the detail. */
+  /** The same with the bins, in which time outside the detail is spread evenly. */
   function coveredUntil(lane, t, out, hint = 0) {
     const next = rawUntil(lane, t, out, hint);
     if (!lane.bins) return next;

@@ -1,25 +1,24 @@
 "use strict";
-/* Paints the timeline, and says what is where. A pixel that many activities share shows their exact share.
-   `scene` is what is shown, see timeline.js; nothing here changes it but its rows. */
+/* Paints the timeline, and finds items by place. A pixel of many activities shows their exact shares.
+   Only the rows of `scene` (see timeline.js) change here. */
 const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { clamp, firstAbove, firstFrom, coveredUntil } = timelineLanes;
   const { sinceZero, unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
-  const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
-  const LEVEL_PX = 8, NAMED_LEVEL_PX = 13; // of a lane of several levels; of one whose names are read
+  const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for overlaps
+  const LEVEL_PX = 8, NAMED_LEVEL_PX = 13; // of lanes of several levels
   const LEAST_NAMED_PX = 34, MOST_IN_NAMED_CROWD = 5000;
-  const LEAST_STEP_PX = 8; // on average, for steps to have lines
+  const LEAST_STEP_PX = 8; // on average
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
-  const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
+  const CROWDED = 1.5; // activities a pixel; beyond it shares are drawn
   const FONT = "11px system-ui, sans-serif";
 
   const surface = canvas.getContext("2d"), overviewSurface = overview.getContext("2d");
-  // Lanes are painted when the view changes; hovering only lays lines over a copy of them, which is
-  // made when it is first asked for.
+  // Lanes are painted when the view changes; hovering draws lines over a lazy copy of them.
   const lanesCopy = document.createElement("canvas"), overviewCopy = document.createElement("canvas");
-  const spacer = document.createElement("div"); // as high as what is not seen, for the scroll bar
+  const spacer = document.createElement("div"); // the hidden height, for the scroll bar
   spacer.setAttribute("aria-hidden", "true");
   scroller.append(spacer);
-  // In css pixels, kept because asking for them costs a layout; scale: device pixels per css pixel.
+  // In css pixels, cached because reading them costs a layout; scale: device pixels per css pixel.
   let width = 0, height = 0, labelPx = 150, widestPx = 0, scrollPx = 0, overviewPx = 0, scale = 1;
   let palette = null, letterPx = 6, lanesAreStale = true, copyIsStale = true, frameAsked = false;
 
@@ -50,7 +49,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     scene.rowsPx = y;
     surface.font = FONT;
     widestPx = Math.max(...rows.map(({ lane }) => (lane ? surface.measureText(lane.label).width : 0)));
-    scroller.style.maxHeight = `${y + AXIS_PX + 2}px`; // no empty space below a few lanes
+    scroller.style.maxHeight = `${y + AXIS_PX + 2}px`;
     resize();
   }
 
@@ -129,7 +128,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   // ---------------------------------------------------------------- lanes
 
-  /** Paints in the next frame; `lanes` says whether more than the layer above the lanes changed. */
+  /** Paints in the next frame; `lanes`: more than the layer above them changed. */
   function repaint(lanes = true) {
     lanesAreStale ||= lanes;
     if (frameAsked) return;
@@ -151,7 +150,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     paintBrush();
   }
 
-  // A page that is not laid out yet, or not seen, has no width.
+  // A hidden page has no width.
   const nsPerPx = () => (scene.view[1] - scene.view[0]) / Math.max(1, width - labelPx);
   const xOf = (t) => labelPx + (t - scene.view[0]) / nsPerPx();
   const timeAt = (x) => scene.view[0] + (x - labelPx) * nsPerPx();
@@ -183,7 +182,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     }
     const from = scene.view[0], to = scene.view[1], full = row.height - secondPx(lane) - 4;
     const [low, high] = lane.bins ? lane.group.detail : [-Infinity, Infinity];
-    const since = Math.max(from, low), until = Math.min(to, high); // where single activities are known
+    const since = Math.max(from, low), until = Math.min(to, high); // of single activities
     const first = firstAbove(lane.upto, since), last = firstFrom(lane.start, until);
     const axis = { left: labelPx, t0: from, px: nsPerPx() };
     const isCrowded = last - first > (CROWDED * (until - since)) / axis.px && !isNested(lane);
@@ -192,7 +191,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     if (lane.value) paintValues(g, lane, y + 2, full, first, last);
     else {
       if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
-      const leastPx = isCrowded ? LEAST_NAMED_PX : 0; // in a crowd what is long has its name, too
+      const leastPx = isCrowded ? LEAST_NAMED_PX : 0; // names of long ones in a crowd
       const isNamed = !isCrowded || (levelsOf(lane) === 1 && last - first < MOST_IN_NAMED_CROWD);
       if (isNamed) paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until), leastPx);
     }
@@ -207,7 +206,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   }
   const indent = () => (scene.groups.length > 1 ? 10 : 0);
 
-  const fits = new Map(); // text of a label as it was last shortened, by text and width
+  const fits = new Map(); // shortened labels, by text and width
   function fitted(g, text, px) {
     const key = `${px} ${text}`;
     let shown = fits.get(key);
@@ -220,9 +219,9 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   }
 
   const before = new Float64Array(16), after = new Float64Array(16); // by kind; made once
-  let pixels = null, colors = null; // an image that the shares are written to, and its words
+  let pixels = null, colors = null; // an image for the shares, and its words
 
-  /** Stacks the exact shares of the kinds in each pixel column, pixel by pixel, which is faster than rectangles.
+  /** Stacks the exact shares of the kinds in each pixel column; pixels are faster than rectangles.
       `axis`: {left: css pixel of t0, t0, px: ns per css pixel}. */
   function paintShares(g, lane, axis, y, h, from, to, isPale) {
     const rowsOf = Math.max(1, Math.round(h * scale)), top = Math.round(y * scale), step = axis.px / scale;
@@ -236,7 +235,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const wide = pixels.width, kinds = lane.kinds.length;
     const hatch = Math.round(6 * scale), ground = pixelOf(palette.bg);
     const looks = lane.kinds.map((name) => palette.kinds.get(name));
-    const t0 = axis.t0 + (x0 / scale - axis.left) * axis.px; // the time of column 0
+    const t0 = axis.t0 + (x0 / scale - axis.left) * axis.px; // of column 0
     let hint = coveredUntil(lane, clamp(t0, from, to), before);
     for (let x = 0; x < columns; x++) {
       hint = coveredUntil(lane, clamp(t0 + (x + 1) * step, from, to), after, hint);
@@ -246,7 +245,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
         before[k] = after[k];
         if (part <= 0) continue;
         sum += part;
-        // A little less, for a share of exactly half a pixel would be rounded up here and down there.
+        // Keeps half a pixel from being rounded up here and down there.
         const end = Math.max(0, rowsOf - Math.round((sum / step) * rowsOf - 1e-6)), look = looks[k];
         const fill = isPale ? look.pale : look.pixel, line = isPale || !look.hatch ? fill : look.hatchPixel;
         if (end === rowsOf) { colors[--row * wide + x] = look.pale; break; } // too little for a whole pixel
@@ -288,11 +287,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     return [y + lane.level[i] * high, high - 1];
   }
 
-  /** What is thinner than a pixel is as high as its share of that: else a few short gaps would look like a
-      GPU that is always idle. */
+  /** Gaps thinner than a pixel are as high as their share: else few would look like a GPU always idle. */
   function paintItems(g, lane, y, full, first, last, leftPx, rightPx, leastPx) {
     let thinX = 0, thinPx = 0, thinLook = null;
-    const painted = isNested(lane) ? new Float64Array(lane.levels) : null; // until where, by level
+    const painted = isNested(lane) ? new Float64Array(lane.levels) : null; // right edge, by level
     const paintThin = () => {
       const h = Math.max(1, Math.min(1, thinPx) * full);
       if (thinPx > 0) fillBar(g, thinLook, thinX, y + full - h, 1, h);
@@ -302,11 +300,11 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       const x = Math.max(leftPx, xOf(lane.start[i])), right = Math.min(rightPx, xOf(lane.end[i]));
       if (right < leftPx || x > rightPx || right - x < leastPx) continue;
       if (painted) {
-        if (right < painted[lane.level[i]] + 0.5) continue; // nothing more would be seen
+        if (right < painted[lane.level[i]] + 0.5) continue; // invisible
         painted[lane.level[i]] = right;
       }
       let w = Math.max(right - x, 0.5);
-      if (w > 4) w -= 0.75; // so that neighbors can be told apart
+      if (w > 4) w -= 0.75; // tells neighbors apart
       const look = palette.kinds.get(kindOf(lane, i));
       if (w < 1 && levelsOf(lane) === 1 && !isSecond(lane, i) && lane.type !== "host") {
         if (Math.floor(x) !== thinX) paintThin();
@@ -328,7 +326,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   function paintName(g, name, look, x, y, w) {
     const room = Math.floor((w - 6) / letterPx);
     const text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
-    if (look.hatch) { // letters are not to be read through lines
+    if (look.hatch) { // readable on a hatch
       g.fillStyle = look.fill;
       g.fillRect(x + 1, y - 6, Math.min(text.length * letterPx + 4, w - 2), 12);
     }
@@ -353,8 +351,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     }
   }
 
-  const isOnOneClock = scene.meta.windows.every((step) => !step.group); // then steps are those of all
-  /** Where steps begin and end, unless there are so many that the lines would hide the lanes. */
+  const isOnOneClock = scene.meta.windows.every((step) => !step.group); // shared steps
+  /** Edges of steps, unless so many lines would hide the lanes. */
   function paintSteps(g) {
     const [from, to] = scene.view;
     const seen = scene.meta.windows.filter((step) => step.end > from && step.start < to);
@@ -458,7 +456,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.strokeStyle = palette.fg;
     g.strokeRect(x - 1, top + 1, Math.max(right - x, 1) + 1.5, h - 2);
   }
-  /** From the launch (dashed) or from what was waited for (solid), with an arrow's head. */
+  /** From the launch (dashed) or the awaited event (solid), with an arrow's head. */
   function paintLink(g, { from, fromNs, to, toNs, isLaunch }) {
     if (!from.shownRow || !to.shownRow) return;
     const far = 4 * width; // a canvas draws steep lines to far points badly
@@ -500,7 +498,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       return lanes.find(({ type }) => type === "stream") ?? lanes[0];
     };
     const lanes = scene.groups.map(summaryOf);
-    const each = Math.ceil(lanes.length / MOST_OVERVIEW_LANES); // of very many ranks every second or third
+    const each = Math.ceil(lanes.length / MOST_OVERVIEW_LANES); // of very many ranks
     return lanes.filter((lane, k) => lane && k % each === 0);
   }
   function paintOverviewLanes() {
@@ -566,7 +564,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const middle = firstAbove(lane.start, t);
     let best = -1, distance = reach;
     let low = Math.max(0, middle - 64 * levels);
-    if (levels > 1 && !row.isCrowded) // the last one that began at this level may have begun long before
+    if (levels > 1 && !row.isCrowded) // the last one at this level may have begun long before
       for (low = middle - 1; low > 0 && lane.level[low] !== level; low--);
     for (let i = Math.max(0, low); i < Math.min(lane.count, middle + 2 * levels); i++) {
       if (!isThere(i)) continue;

@@ -1,7 +1,7 @@
 """Coverage of pixel columns by stretches of time.
 
-An interval that is wider than a pixel keeps its exact edges. Of narrower ones each pixel column
-keeps the exact time that they cover in it: so a picture has a bounded number of shapes.
+Intervals wider than a pixel keep their exact edges; narrower ones become the exact covered share
+of each column, so the number of shapes is bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tracelab.base.intervals import Int64Array, Intervals, measure_within
 
 FloatArray = NDArray[np.float64]
 
-# Wider bars look better with exact edges than with whole columns.
 _MIN_EXACT_PX = 1.5
 
 
@@ -31,12 +30,12 @@ class Grid:
 
     @property
     def length_ns(self) -> int:
-        """The time that all columns stand for."""
+        """The time of all columns."""
         return self.end_ns - self.start_ns
 
     @property
     def pixel_ns(self) -> float:
-        """The time that one column stands for."""
+        """The time of one column."""
         return self.length_ns / self.columns
 
     @cached_property
@@ -47,19 +46,19 @@ class Grid:
         return self.start_ns + column * whole + column * rest // self.columns
 
     def column_of(self, times_ns: Int64Array) -> NDArray[np.intp]:
-        """Return the column of each point in time."""
+        """Return the columns of points in time."""
         return np.searchsorted(self.edges_ns, times_ns, side="right") - 1
 
 
 def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
-    """Return the intervals that are wide enough for exact edges, and the others."""
-    # Where a column is less than a nanosecond, nothing is thinner than a column.
+    """Return the intervals wide enough for exact edges, and the others."""
+    # If a column is shorter than 1 ns, nothing is thinner.
     wide = ((a.ends - a.starts) >= _MIN_EXACT_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
 
 
 def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
-    """Return the covered share of every column: float64[len(sets), columns], 0 to 1."""
+    """Return the covered share of each column: float64[len(sets), columns], 0 to 1."""
     starts, ends = grid.edges_ns[:-1], grid.edges_ns[1:]
     shares = np.zeros((len(sets), grid.columns))
     for share, a in zip(shares, sets, strict=True):
@@ -70,7 +69,7 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
 def column_heights(
     starts: Int64Array, ends: Int64Array, value: Int64Array, grid: Grid
 ) -> FloatArray:
-    """Return the highest number of every column as a share of the highest one."""
+    """Return the highest number of each column as a share of the highest of all."""
     shown = (ends > grid.start_ns) & (starts < grid.end_ns) & (ends > starts)
     first = grid.column_of(np.maximum(starts[shown], grid.start_ns))
     count = grid.column_of(np.minimum(ends[shown], grid.end_ns) - 1) - first + 1
@@ -82,9 +81,9 @@ def column_heights(
 
 
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
-    """Put shares as bars on top of each other: where each one begins and ends, 0 to 1.
+    """Stack shares as bars: low and high edge of each, 0 to 1.
 
-    No column with anything in it is lower than `least`, and no bar in it too low to be seen.
+    Columns that are not empty are at least `least` high, and all their bars visible.
     """
     height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
     total = height.sum(axis=0)
@@ -94,7 +93,7 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """Return one polygon (float64[k, 2]) around every run of columns that have a height.
+    """Return a polygon (float64[k, 2]) around each run of columns that have a height.
 
     Separate bars would show seams in SVG and PDF.
     """
@@ -110,7 +109,7 @@ def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[Float
 
 
 def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[FloatArray]:
-    """Return one polygon for every interval: float64[4, 2]."""
+    """Return a polygon for each interval: float64[4, 2]."""
     left, right = (a.starts - origin_ns).astype(float), (a.ends - origin_ns).astype(float)
     x = np.column_stack((left, right, right, left))
     y = np.broadcast_to((top, top, bottom, bottom), x.shape)
@@ -120,7 +119,7 @@ def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[
 def lane_polygons(
     sets: Sequence[Intervals], grid: Grid, *, top: float, bottom: float, least: float
 ) -> list[list[FloatArray]]:
-    """Make the polygons that show each set in a lane; x is ns since the grid's start.
+    """Return the polygons of each set in a lane; x is ns since the grid's start.
 
     Sets are stacked where several cover a column; `least` is the smallest height, as a share.
     """
@@ -137,7 +136,7 @@ def lane_polygons(
 def seams(
     covered: Intervals, starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float
 ) -> Int64Array:
-    """Return the times at which events of at least this width meet without a visible gap, ns.
+    """Return the times, ns, at which wide events meet without a visible gap.
 
     They are at least two pixels apart, so their number is bounded.
     """
@@ -160,10 +159,10 @@ def seams(
 
 
 def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> NDArray[np.intp]:
-    """Return the indices of disjoint events with room for a name, in order of start."""
+    """Return the indices of disjoint events with room for a name, by start."""
     wide = np.flatnonzero(ends - starts >= least_px * grid.pixel_ns)
     wide = wide[np.argsort(starts[wide], kind="stable")]
-    # Events that overlap may be any number; of those that begin in one column one is named.
+    # Any number of events may overlap; one is named for each column in which they begin.
     _, first = np.unique(grid.column_of(starts[wide]), return_index=True)
     kept, free_from_ns = [], grid.start_ns
     for index in wide[first]:
@@ -174,7 +173,7 @@ def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> 
 
 
 def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
-    """Return the indices of the things that fit beside each other, taken from the left."""
+    """Return the indices of things that fit next to each other, from the left."""
     kept, free_from_px = [], -np.inf
     for index, (left_px, width_px) in enumerate(zip(positions_px, widths_px, strict=True)):
         if left_px >= free_from_px:

@@ -1,4 +1,4 @@
-"""Draw the lanes of a sheet, and what is around them."""
+"""Draw the lanes of a sheet and their surroundings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from tracelab.render.words import axis_unit, bare_name, shorten, ticks, time_tex
 
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX, _TIP_PX = 5, 40, 5, 14, 2
 _MAX_TIP_LETTERS = 2000
-# Pixels from the picture's left edge.
+# From the picture's left edge.
 _UNIT_X, _LABEL_X = 218, 230
 _STEPS_UP_PX = 17  # above the lanes
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
@@ -55,7 +55,7 @@ _MAX_TITLE_LETTERS = 300
 
 
 def draw_lanes(sheet: Sheet, names: Sequence[str], idle: Mapping[int, Intervals]) -> None:
-    """Draw everything inside the lanes; `idle` is where a device is hatched."""
+    """Draw the contents of the lanes; `idle` is hatched."""
     _draw_grounds(sheet)
     _draw_idle(sheet, idle)
     _draw_layers(sheet)
@@ -132,8 +132,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
                 text = text.partition(" ")[2] or text
             text = fit(printable(text), room_px, SMALL_PX)
             color = sheet.theme.color_of(kind)
-            # Its own ground keeps a name readable on a hatch; an outline of its letters would, too,
-            # but makes them shapes in SVG and PDF.
+            # Keeps a name readable on a hatch; outlines would make letters shapes in SVG and PDF.
             ground = {"boxstyle": "square,pad=0.1", "facecolor": color, "linewidth": 0}
             look: dict[str, Any] = {"ha": "center", "color": ink_on(color)}
             look |= {"bbox": ground} if KINDS[kind].hatch else {}
@@ -141,7 +140,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 
 
 def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
-    """Yield what is known of each span that has a shape of its own, by its place in the figure."""
+    """Yield the description of each span that has a shape of its own."""
     grid, place = sheet.grid, sheet.axes.get_position()
     down_px = sheet.figure.bbox.height * (1 - place.y1)
     for band, upper, lower in sheet.bands():
@@ -176,7 +175,7 @@ def _tip(layer: Layer, i: int, names: Sequence[str], zero_ns: int) -> str:
 
 
 def draw_marks(sheet: Sheet, marks: Sequence[PlacedMark]) -> None:
-    """Draw a frame around evidence of findings, and their numbers above it."""
+    """Frame the evidence of findings, with their numbers above."""
     places, frames = list(sheet.places()), []
     for mark in marks:
         row, top, bottom = places[mark.row]
@@ -210,7 +209,7 @@ def _write_number(sheet: Sheet, x_px: float, y_px: float, number: int) -> None:
 
 
 def header_lines(width_px: int, title: str) -> list[str]:
-    """Return the lines of a headline."""
+    """Wrap a headline."""
     room_px = width_px - 2 * MARGIN_PX
     return wrap(printable(shorten(title, _MAX_TITLE_LETTERS)), room_px, TITLE_PX, "bold", 2)
 
@@ -218,7 +217,7 @@ def header_lines(width_px: int, title: str) -> list[str]:
 def draw_header(
     sheet: Sheet, title: Sequence[str], lines: Sequence[str], key: Mapping[int, str]
 ) -> None:
-    """Draw the headline, below it other lines, and what the numbers mean."""
+    """Draw the headline, the other lines, and the meaning of the numbers."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - 2 * MARGIN_PX
     y_px = -CAPTION_UP_PX - LINE_PX * (len(title) - 1 + len(lines) + len(key))
@@ -237,7 +236,7 @@ def draw_header(
 
 
 def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[int]) -> None:
-    """Write the name of every lane and of every device, and its shares below."""
+    """Write the names of lanes and devices, and the shares below."""
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for row, top, bottom in sheet.places():
@@ -253,7 +252,7 @@ def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[i
 
 
 def draw_steps(sheet: Sheet, steps: Sequence[Mapping[int, Span]]) -> None:
-    """Draw a thin line where a step begins or ends, and the first lane's numbers."""
+    """Draw a thin line at each edge of a step, and the first lane's numbers."""
     if not any(steps):
         return
     grid, segments = sheet.grid, list[Segment]()

@@ -1,4 +1,4 @@
-"""Layout of a picture: the sheet of lanes, the letters that fit into it, the legend below."""
+"""Layout of a picture: the sheet of lanes, letters, the legend below."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tracelab.render.words import shorten
 
 FONT = "DejaVu Sans"  # it comes with matplotlib
 
-# Left and right of the lanes.
+# Beside the lanes.
 LEFT_PX, RIGHT_PX = 240, 30
 MIN_WIDTH_PX, MIN_HEIGHT_PX, MAX_SIDE_PX = 400, 200, 16_384
 # Left of the headline and of the devices.
 MARGIN_PX = 20
-# From the upper edge to the headline, from a line to the next, from the last to the lanes.
+# From the upper edge to the headline, between lines, from the last line to the lanes.
 _TITLE_DOWN_PX, LINE_PX, CAPTION_UP_PX = 34, 24, 40
 # Below the lanes, below the legend.
 _AXIS_PX, _BOTTOM_PX = 46, 14
@@ -42,21 +42,21 @@ Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, 
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
-# The patch beside a label, and the room between entries.
+# The patch of a label, and the gap between entries.
 _LEGEND_ROW_PX, _LEGEND_PATCH_PX = 24, 60
 _MIN_WIDE_PX = 800
 _MIN_LETTERS = 8
-# Of what the lanes need, where a height is given.
+# Of their usual height, if the user sets one.
 _MIN_LANE_SHARE = 0.5
 
 
 def points(px: float) -> float:
-    """Return a length in points, which matplotlib takes for letters and lines."""
+    """Convert a length to points, matplotlib's unit of letters and lines."""
     return px * 72 / DPI
 
 
 class Sheet(Record, eq=False):
-    """A drawing in the making; in its axes x is ns from the start, y is pixels from the top."""
+    """An unfinished drawing; x is ns from the start, y is pixels from the top."""
 
     figure: Figure
     axes: Axes
@@ -77,12 +77,12 @@ class Sheet(Record, eq=False):
         return min(self.heights) >= 2 * TEXT_PX + 4
 
     def places(self) -> Iterator[tuple[Row, int, int]]:
-        """Every lane with its upper and lower edge."""
+        """Each lane with its upper and lower edge."""
         for lane, top, height in zip(self.rows, self.tops, self.heights, strict=True):
             yield lane, top, top + height
 
     def bands(self) -> Iterator[tuple[Band, float, float]]:
-        """Every band of every lane with its upper and lower edge."""
+        """Each band with its upper and lower edge."""
         for lane, top, bottom in self.places():
             for band in lane.bands:
                 yield band, top + band.upper * (bottom - top), top + band.lower * (bottom - top)
@@ -111,7 +111,7 @@ class Sheet(Record, eq=False):
         self.axes.add_collection(shapes, autolim=False)
 
     def draw_lines(self, gid: str, segments: Sequence[Segment], px: float, **look: Any) -> None:
-        """Add lines of N pixels as one collection."""
+        """Add lines as one collection."""
         lines = LineCollection(segments, linewidths=points(px), **look)
         lines.set_gid(gid)
         self.axes.add_collection(lines, autolim=False)
@@ -140,7 +140,7 @@ def new_sheets(
 ) -> list[Sheet]:
     """Make an empty picture: sheets one below the other, axes on whole pixels.
 
-    Above the lanes of each is room for its headline and N lines.
+    Above each is room for its headline and lines.
     """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
@@ -186,12 +186,12 @@ def _lane_height_px(lanes: int) -> int:
 
 
 def lane_height_px(lane: Row, lane_px: int) -> int:
-    """The height of a lane: that of every lane, or what it needs to be seen."""
+    """The common height of lanes, or the least at which this one is seen."""
     return max(lane_px, lane.min_px)
 
 
 def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
-    """The upper edge of each lane, with more room where the device changes."""
+    """The upper edge of each lane, with a gap between devices."""
     tops = [0]
     for before, lane in pairwise(lanes):
         gap_px = _LANE_GAP if lane.device == before.device else _DEVICE_GAP
@@ -203,7 +203,7 @@ def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
 
 
 def printable(text: str) -> str:
-    """Return the text with a question mark for each letter that the font does not have."""
+    """Replace letters that the font lacks by question marks."""
     known = _letters()
     return "".join(c if c.isprintable() and ord(c) in known else "?" for c in text)
 
@@ -215,14 +215,14 @@ def _letters() -> frozenset[int]:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, size_px: int, weight: str = "normal") -> float:
-    """Width of a line of text, pixels."""
+    """Width of a line, pixels."""
     font = FontProperties(family=FONT, size=size_px, weight=weight)
     width, _, _ = TextToPath().get_text_width_height_descent(text, font, ismath=False)
     return float(width)
 
 
 def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
-    """Return the text, or its beginning, or nothing where not even a few letters fit."""
+    """Return the text, its beginning, or nothing if not even a few letters fit."""
     width = text_width(text, size_px, weight)
     if width <= room_px:
         return text
@@ -233,7 +233,7 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
 
 
 def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> list[str]:
-    """Return the text in at most N lines, cut at its end."""
+    """Wrap the text into at most `most` lines, cut at its end."""
     lines: list[str] = []
     rest = text.split(" ")
     while rest and len(lines) < most - 1:
@@ -250,7 +250,7 @@ def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> lis
 
 
 def legend_px(grid: Grid, kinds: Set[str]) -> int:
-    """Return the height of the legend of some kinds, and of the margin below it."""
+    """Return the height of a legend and the margin below it."""
     labels = [label for _, label in legend_entries(kinds)]
     _, room_px = _legend_room(grid)
     return _LEGEND_ROW_PX * -(-len(labels) // legend_columns(labels, room_px)) + _BOTTOM_PX
@@ -263,7 +263,7 @@ def _legend_room(grid: Grid) -> tuple[int, int]:
 
 
 def legend_columns(labels: Sequence[str], room_px: float) -> int:
-    """Return in how many columns, filled one after the other, these labels fit into a width."""
+    """Return the number of columns, filled one after the other, in which labels fit."""
     widths = [text_width(label, TEXT_PX) + _LEGEND_PATCH_PX for label in labels]
     for count in range(len(widths), 1, -1):
         rows, longer = divmod(len(widths), count)
@@ -274,7 +274,7 @@ def legend_columns(labels: Sequence[str], room_px: float) -> int:
 
 
 def legend_entries(kinds: Set[str]) -> list[tuple[str, str]]:
-    """List a kind and a label for each look that occurs."""
+    """List a kind and a label for each look."""
     alike: dict[tuple[str, str], list[str]] = {}
     for kind, style in KINDS.items():
         if kind in kinds:

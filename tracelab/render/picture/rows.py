@@ -20,19 +20,18 @@ from tracelab.render.scene import NOTHING, Lane, Scene, Span, evidence_of
 from tracelab.render.words import ELLIPSIS, UNITS, count_text, duration_text
 
 MAX_ID_LETTERS = 8
-# Bars that are thinner than a pixel are not lower.
+# Thinner bars are not lower.
 MIN_BAND_HEIGHT_SHARE = 0.16
 _MIN_BAND_PX = 8
 _LEVEL_GAP_SHARE = 0.1
-# Of a host thread's row, from above: phases, and named regions around and in others; blocking
-# calls; steps and launches.
+# In a host thread's row, from above: phases and named regions, blocking calls, steps and launches.
 _PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
 _MAX_PHASE_LEVELS = 3
-# Of a step, and of the call itself: the idle time that makes a blocking call worth a strong color.
+# Of a step and of the call: idle time that gives a blocking call a strong color.
 _MIN_STEP_SHARE, _MIN_CALL_SHARE = 0.003, 0.05
-# The size of the number of a finding, and how far apart those of one finding in one row are.
+# Size of a finding's number, and distance between its numbers in a row.
 MARK_PX, _MIN_MARK_DISTANCE_PX, _MAX_PLACES_OF_MARK = 18, 60, 3
-# Of the shown time: what is longer than that is everywhere.
+# Of the shown time; longer evidence is everywhere.
 _MAX_EVIDENCE_SHARE = 0.9
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
@@ -40,7 +39,7 @@ _LANE_NAME = re.compile(
 
 
 class Choice(Record, eq=False):
-    """The chosen lanes, and the kinds of GPU activities that are shown in them."""
+    """The chosen lanes and kinds of GPU activities."""
 
     lanes: tuple[Lane, ...]
     kinds: tuple[str, ...]
@@ -50,12 +49,10 @@ class Layer(Record, eq=False):
     """Spans of one kind in a row.
 
     Attributes:
-        covered: the shown time that they cover.
-        start_ns, end_ns: int64[k], ns, of those that lie in it.
-        name: int32[k], index into the names of the scene, ABSENT if the kind is the name; empty if
-            nothing is written on them.
-        cost_ns: int64[k], idle time that blocking calls caused; empty if that is not known.
-        next: int32[k], the name of what ended idle time; empty for all else.
+        start_ns, end_ns: int64[k], ns, of the shown spans.
+        name: int32[k], index into the names of the scene, ABSENT for the kind; empty if unnamed.
+        cost_ns: int64[k], idle time caused by blocking calls; else empty.
+        next: int32[k], the name of the end of idle time; else empty.
     """
 
     kind: str
@@ -81,10 +78,10 @@ class Row(Record, eq=False):
 
     Attributes:
         device: None for a host thread.
-        busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
-        streams: how many share it; of idle time and of a number over time 0.
+        busy_ns: shown time in which its stream worked, or its host thread was blocked.
+        streams: number that share it; 0 for idle time and numbers over time.
         min_px: the least height at which its bands are seen.
-        heights: float64[columns], shares of the row's height, of a number over time.
+        heights: float64[columns], a number over time, as shares of the row's height.
     """
 
     label: str
@@ -98,7 +95,7 @@ class Row(Record, eq=False):
 
 
 class PlacedMark(Record):
-    """A number of a finding in a row of a picture, and the span that it cites."""
+    """A finding's number in a row, and the span that it cites."""
 
     number: int
     row: int
@@ -107,7 +104,7 @@ class PlacedMark(Record):
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
-    """Choose lanes by name, all of them without any; refuse a name that stands for nothing."""
+    """Choose lanes by name, by default all; refuse names without a lane."""
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     counters, kinds = tuple(scene.lanes_of_type("counter")), _occurring_kinds(lanes)
     if names is None:
@@ -159,7 +156,7 @@ def _stream_names(lane: Lane) -> list[str]:
 def _parts(
     lane: Lane, chosen: Set[str], names: Sequence[str], kinds: Sequence[str]
 ) -> Iterator[Lane]:
-    """Yield the chosen streams of a lane: those that are named alone, then the others.
+    """Yield the chosen streams of a lane: those named alone, then the others.
 
     Streams without any of `kinds` are left out.
     """
@@ -179,7 +176,7 @@ def _parts(
 
 
 def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
-    """Build the row of each chosen lane, with what lies in the grid's time."""
+    """Build the row of each chosen lane, within the grid's time."""
     rows = (_row(scene, lane, choice.kinds, grid) for lane in choice.lanes)
     return [replace(row, id=lane.id) for row, lane in zip(rows, choice.lanes, strict=True)]
 
@@ -266,10 +263,10 @@ def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
 
 
 def _blocking(scene: Scene, lane: Lane, grid: Grid) -> tuple[Layer, ...]:
-    """Return the blocking calls, those that hardly any idle time comes from apart from others."""
+    """Return the blocking calls, those without idle time apart."""
     if "cost" not in lane.more:
         return (_layer(lane, "blocking", grid),)
-    # Of a long wait for a GPU that was busy, the call that reads the result is left.
+    # Of a long wait for a busy GPU, the call that reads the result is left.
     steps = [scene.steps[number].length_ns for number in scene.usual_steps]
     least_ns = _MIN_STEP_SHARE * (median(steps) if steps else scene.window.length_ns)
     cost_ns, length_ns = lane.more["cost"], lane.end_ns - lane.start_ns
@@ -289,7 +286,7 @@ def _counter_row(lane: Lane, grid: Grid) -> Row:
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:
-    """List the rows without the least busy streams and threads, at most this many of these."""
+    """List the rows with at most this many streams and threads, the busiest."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].streams > 0, -rows[i].busy_ns))
     most += sum(row.streams == 0 for row in rows)
     return [rows[i] for i in sorted(order[:most])]
@@ -302,7 +299,7 @@ def visible(idle: Intervals, grid: Grid) -> Intervals:
 
 
 def kinds_in(rows: Sequence[Row]) -> set[str]:
-    """List the kinds of spans that lie in these rows."""
+    """List the kinds of spans in these rows."""
     layers = (layer for row in rows for band in row.bands for layer in band.layers)
     return {layer.kind for layer in layers if len(layer.covered)}
 
@@ -310,7 +307,7 @@ def kinds_in(rows: Sequence[Row]) -> set[str]:
 def place_marks(
     scene: Scene, numbers: Iterable[int], rows: Sequence[Row], grid: Grid
 ) -> list[PlacedMark]:
-    """Place the numbers of findings at the worst of their evidence that is shown."""
+    """Number the worst shown evidence of findings."""
     index_of = {row.id: index for index, row in enumerate(rows)}
     placed: list[PlacedMark] = []
     for mark in (mark for number in numbers for mark in scene.marks if mark.number == number):
@@ -339,7 +336,7 @@ def place_marks(
 
 
 def _longest_idle(scene: Scene, device: int, grid: Grid) -> Span:
-    """Return the longest shown idle time of a GPU, where what a finding cites is everywhere."""
+    """Return the longest shown idle time of a GPU, for evidence that is everywhere."""
     idle = scene.lane(f"idle:{device}")
     if idle is None or not len(idle):
         return Span(grid.start_ns, grid.start_ns)
@@ -358,7 +355,7 @@ def _free_px(middle_px: float, taken_px: Sequence[float]) -> float:
 def caption(
     rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int
 ) -> list[str]:
-    """Say which stretch of time a picture shows, and what of it, in parts of one line."""
+    """Name the shown stretch of time and its contents, in parts of one line."""
     bands = [band for row in rows if row.device is not None and row.streams for band in row.bands]
     layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
@@ -377,7 +374,7 @@ def caption(
 
 
 def _short_label(label: str) -> str:
-    """Cut a long number at the end of a label to its own end, because addresses begin alike."""
+    """Cut a long number at the end of a label to its own end: addresses begin alike."""
     words, _, number = label.rpartition(" ")
     if number.isdigit() and len(number) > MAX_ID_LETTERS:
         return f"{words} {ELLIPSIS}{number[1 - MAX_ID_LETTERS :]}"

@@ -17,14 +17,14 @@ from tracelab.system.files import write_file
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# With a power of two as the resolution, whole pixels stay whole in floats.
+# A power of two keeps whole pixels whole in floats.
 DPI = 128
 FORMATS = (".png", ".svg", ".pdf")
 REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
 class Look(Record):
-    """Size, in pixels, and colors of a picture; without a height it is what rows need."""
+    """Size, in pixels, and colors of a picture; by default as high as its rows."""
 
     width_px: int = 1600
     height_px: int | None = None
@@ -35,7 +35,7 @@ DEFAULT_LOOK = Look()
 
 
 class Tip(NamedTuple):
-    """A text for a place of a picture, in pixels from its upper left corner."""
+    """A text at a place of a picture, in pixels from its upper left corner."""
 
     left_px: float
     top_px: float
@@ -51,23 +51,23 @@ class Picture(Record, eq=False):
     _tips: Callable[[], Iterable[Tip]]  # what an SVG file says where the mouse rests
 
     def save(self, path: str | Path) -> None:
-        """Write it; the ending of the name says in which format."""
+        """Write it in the format of the name's ending."""
         suffix = Path(path).suffix.lower()
         if suffix not in FORMATS:
             raise UsageError(REFUSAL.format(path))
         write_file(path, self.svg() if suffix == ".svg" else _content(self.figure, suffix))
 
     def png(self) -> bytes:
-        """The content of a PNG file."""
+        """Content of a PNG file."""
         return _content(self.figure, ".png")
 
     def svg(self) -> bytes:
-        """The content of an SVG file."""
+        """Content of a SVG file."""
         drawn, end, _ = _content(self.figure, ".svg").rpartition(b"</svg>")
         return drawn + _svg_of_tips(self._tips()) + end + b"\n"
 
     def pdf(self) -> bytes:
-        """The content of a PDF file."""
+        """Content of a PDF file."""
         return _content(self.figure, ".pdf")
 
     def _repr_png_(self) -> bytes:
@@ -85,7 +85,7 @@ def _svg_of_tips(tips: Iterable[Tip]) -> bytes:
 
 
 def _content(figure: Figure, suffix: str) -> bytes:
-    """Return the content of a file of this format; the same picture is always the same file."""
+    """Return a file's content, deterministically."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     content = BytesIO()
     with fixed_style():
@@ -95,7 +95,7 @@ def _content(figure: Figure, suffix: str) -> bytes:
 
 @contextmanager
 def fixed_style() -> Iterator[None]:
-    """Set matplotlib's own defaults, whatever the user's are, and what a timeline needs."""
+    """Set matplotlib's defaults, ignoring the user's, and those of a timeline."""
     import matplotlib as mpl
 
     defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}
@@ -103,7 +103,7 @@ def fixed_style() -> Iterator[None]:
         {
             **defaults,
             "hatch.linewidth": 0.8,
-            # Letters stay letters: they can be searched and copied. Type 42 is TrueType.
+            # Letters stay letters, for search and copies. Type 42 is TrueType.
             "svg.fonttype": "none",
             "svg.hashsalt": "tracelab",
             "pdf.fonttype": 42,

@@ -1,4 +1,4 @@
-"""Pictures of timelines, with a row for every host thread and stream; and of the ranks of a job."""
+"""Pictures of timelines, with a row for each host thread and stream; and of a job's ranks."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text
 from tracelab.report.schema import Job
 
-# Of all parts together.
+# In all parts.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24
-# Nobody compares more of them by eye.
+# More are not compared by eye.
 MAX_PARTS = 20
 _WORK = ("forward", "backward", "other_compute", "compute", "copy", "memset")
 _MAX_RANKS = 64
@@ -73,8 +73,8 @@ class Part(Record, eq=False):
         title: by default the verdict of the file, or else its name.
         shown: the stretch of time in words.
         said: None if findings are not shown.
-        findings: numbers of those that are marked.
-        lanes: names of the lanes to draw; None for all.
+        findings: numbers of the marked ones.
+        lanes: names of lanes; None for all.
         busy: by default of the shown time.
     """
 
@@ -92,15 +92,15 @@ class Panel(Record, eq=False):
     """Contents of one part of a picture.
 
     Attributes:
-        names: those of the spans, by index.
-        steps: those of each row.
-        busy: when any of its streams works, of each GPU whose idle time has no row.
+        names: of spans, by index.
+        steps: of each row.
+        busy: when any stream works, for each GPU without a row of idle time.
         lines: below the headline; the last one is gray.
-        below: what is written below the name of a GPU.
-        zero_ns: the moment from which the axis counts.
-        unit: how names of GPUs begin; those of a job are ranks.
-        marked: the GPUs whose names are colored.
-        key: what the number of each finding means.
+        below: written below the name of a GPU.
+        zero_ns: origin of the axis.
+        unit: start of the names of GPUs; a job's are ranks.
+        marked: the GPUs with colored names.
+        key: meaning of each finding's number.
     """
 
     grid: Grid
@@ -135,7 +135,7 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> Non
 
 
 def draw_timelines(parts: Sequence[Part], look: Look = DEFAULT_LOOK) -> Picture:
-    """Draw timelines one above the other; a pixel is the same time in all, the longest fills it."""
+    """Draw timelines one above the other on one scale; the longest fills the width."""
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
@@ -147,7 +147,7 @@ def draw_timelines(parts: Sequence[Part], look: Look = DEFAULT_LOOK) -> Picture:
 
 
 def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], look: Look) -> Picture:
-    """Draw a step above the same step with a change; a pixel is one time in both."""
+    """Draw a step above the same step with a change, on one scale."""
     grids = _grids([scene.window for scene in scenes], look.width_px)
     panels = []
     for scene, grid, title in zip(scenes, grids, titles, strict=True):
@@ -176,7 +176,7 @@ def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
 
 
 def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) -> Picture:
-    """Draw panels one above the other, with their own ticks or those of a common time."""
+    """Draw panels one above the other, with their own or common ticks."""
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
         {
@@ -219,7 +219,7 @@ def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) 
 def _panel(part: Part, grid: Grid, max_rows: int) -> Panel:
     scene = part.scene
     every = build_rows(scene, choose(scene, part.lanes), grid)
-    # Threads that did nothing then; a stream without work says something.
+    # Idle threads are left out; a stream without work says something.
     available = [row for row in every if row.device is not None or kinds_in([row])] or every
     rows = busiest(available, max_rows)
     busy = _busy(scene, rows, part.span)
@@ -309,10 +309,7 @@ def _chosen(job: Job) -> list[int]:
 
 
 def choose_steps(job: Job, scenes: Mapping[int, Scene]) -> tuple[int, ...]:
-    """Choose two steps in a row whose lengths are nearest the median, of those that all ranks have.
-
-    There are fewer if the job has no more.
-    """
+    """Choose at most two consecutive steps of all ranks, of lengths nearest the median."""
     length_ns: dict[int, int] = {}
     seen = Counter[int]()
     for times in job.per_rank:
@@ -337,7 +334,7 @@ def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: 
 
 
 def _row(scene: Scene, grid: Grid, shares: RankShares | None) -> tuple[Row, Intervals]:
-    """Build the row of a rank, and return when it is not idle, as far as its file says."""
+    """Build the row of a rank, and return when it is busy, as far as its file says."""
     within = Span(grid.start_ns, grid.end_ns)
     [work] = scene.lanes_of_type("work")
     covered = {kind: work.covered(kind, within) for kind in work.kinds}
@@ -352,7 +349,7 @@ def _row(scene: Scene, grid: Grid, shares: RankShares | None) -> tuple[Row, Inte
     def layer(kind: str, of_kind: Intervals) -> Layer:
         return Layer(kind, of_kind, NOTHING, NOTHING, NOTHING)
 
-    # Where one kernel waits while another one transfers, both are seen.
+    # If one kernel waits while another one transfers, both are seen.
     communication = (
         layer("transfer", join(transfers, subtract(covered["comm"], waits))),
         layer("wait", subtract(waits, transfers)),

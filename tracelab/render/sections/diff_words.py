@@ -1,4 +1,4 @@
-"""The words of a comparison: the verdict, what became of predictions, cells of a change."""
+"""The words of a comparison: verdict, outcome of predictions, cells of a change."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MAIN_FIGURES = ("idle_ns", "exposed_comm_ns", "exposed_copy_ns", "compute_ns")
 
 
 def headline(diff: Diff) -> str:
-    """The verdict; of several ranks, about the one that is the slowest afterwards."""
+    """The verdict; of several ranks, about the slowest afterwards."""
     slowest = diff.slowest
     if diff.verdict == DIFFERENT_PROGRAMS:
         return (
@@ -80,7 +80,7 @@ def headline(diff: Diff) -> str:
 
 
 def verdict(rank: RankDiff) -> str:
-    """Say how much shorter or longer a step got, or why that is unknown; and what changed."""
+    """Say how much shorter or longer a step got and what changed, or why that is unknown."""
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
@@ -226,7 +226,7 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
 
 
 def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
-    """Say what became of the last prediction, which is of all changes together."""
+    """Describe the outcome of the last prediction, which is of all changes together."""
     if not diffs:
         return []
     last = diffs[-1]
@@ -242,7 +242,7 @@ def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
 
 
 def interval_of(diff: PredictionDiff) -> str:
-    """Write the saving of a prediction and its interval."""
+    """Write the predicted saving with its interval."""
     return interval_text(diff.saves_ns, diff.saves_low_ns, diff.saves_high_ns)
 
 
@@ -255,12 +255,12 @@ def difference_text(change: Change) -> str:
 
 
 def signed(difference: int, text: str) -> str:
-    """Prepend the sign of a difference to a text."""
+    """Prepend the sign of a difference."""
     return f"{'-' if difference < 0 else '+'}{text}" if difference else text
 
 
 def percent_change(change: Change) -> str:
-    """Write the change of a time in percent of the time before: +12.5 %."""
+    """Write the change of a time in percent: +12.5 %."""
     return f"{change.percent:+.1f} %"
 
 
@@ -275,7 +275,7 @@ def counts_text(before: int, after: int) -> str:
 
 
 def finding_counts(finding: FindingDiff) -> str:
-    """Count the findings of one row, before its title; "" for one."""
+    """Count the findings of a row, before its title; "" for one."""
     most = max(finding.before_count, finding.after_count)
     counts = [count for count in (finding.before_count, finding.after_count) if count]
     return f"{counts_text(counts[0], counts[-1])} findings: " if most > 1 else ""
@@ -307,7 +307,7 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
 
 
 def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
-    """The times of all devices, named where needed."""
+    """The times of all devices, named if needed."""
     with_device = needs_device_names(rank)
     return [
         (f"GPU {pair_name(device)} {name.strip()}" if with_device else name, change)
@@ -317,7 +317,7 @@ def changes_of_devices(rank: RankDiff) -> list[tuple[str, Change]]:
 
 
 def pair_name(x: DeviceDiff | StreamDiff) -> str:
-    """Name a pair by the number on both sides: 0, 0 → 1 if they differ, or 1 (new)."""
+    """Name a pair by its numbers: 0, 0 → 1 if they differ, or 1 (new)."""
     if x.matched == NUMBER:
         return str(x.before)
     if x.matched == ORDER:

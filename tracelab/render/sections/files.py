@@ -1,4 +1,4 @@
-"""Sections about files: what they are, what is missing, their steps."""
+"""Sections about files: contents, losses, steps."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _Row = tuple[View, DeviceMetrics]
 
 
 def file_facts(trace: TraceInfo, views: Sequence[View], *, in_job: bool) -> Section:
-    """Say what was recorded, where, and how much of it."""
-    # A file of no job has no rank: its place among the files would only puzzle.
+    """Describe a recording."""
+    # Other files have only a place, which would puzzle.
     rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
     known_rank = [rank] if in_job or trace.rank_source != "position" else []
     return Section(
@@ -51,7 +51,7 @@ def file_facts(trace: TraceInfo, views: Sequence[View], *, in_job: bool) -> Sect
 
 
 def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
-    """List the GPUs that worked, and the versions of what was recorded."""
+    """List the GPUs that worked, and the versions."""
     devices = sorted({device.device for view in views for device in view.window.devices})
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
@@ -63,7 +63,7 @@ def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
 
 
 def machines(ranks: Sequence[RankView]) -> list[str]:
-    """List the GPUs by their names and the versions of some files, each once."""
+    """List the GPUs and versions of files, each once."""
     return list(dict.fromkeys(part for rank in ranks for part in _machine(rank)))
 
 
@@ -94,7 +94,7 @@ def _some_steps(numbers: Sequence[str]) -> str:
 
 
 def recorded(views: Sequence[View]) -> str:
-    """Say how many steps there are, and their numbers."""
+    """Count and number the steps."""
     numbers = [view.window.step for view in views if view.window.step is not None]
     if len(numbers) == len(views) == 1:
         return f"step {numbers[0]} only"
@@ -103,7 +103,7 @@ def recorded(views: Sequence[View]) -> str:
 
 
 def losses(traces: Sequence[TraceInfo]) -> Iterator[Section]:
-    """Show what of a file, or of several together, is missing from its numbers."""
+    """Show what is missing from the numbers of files."""
     several = len(traces) > 1
     rows = []
     for x in losses_of(traces):
@@ -146,7 +146,7 @@ def details_hint(report: Report) -> Section:
 
 
 def ranks(report: Report, views: Sequence[View]) -> Section:
-    """Show a line for each rank, or file that is of no job, and device."""
+    """Show a line for each rank or file, and device."""
     main = [view for view in views if view.window.step is None] or list(views)
     names_of = defaultdict[int, list[str]](list)
     names = short_names([trace.path for trace in report.traces])

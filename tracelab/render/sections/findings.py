@@ -1,4 +1,4 @@
-"""Sections about findings, and about replays: predictions of changes, the causal profile."""
+"""Sections about findings and replays: predictions, the causal profile."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def findings(view: View) -> Iterator[Section]:
 
 
 def about_the_trace(view: View) -> Iterator[Section]:
-    """Say what the trace lacks, and what that does to the numbers."""
+    """Say what the trace lacks, and the effect on the numbers."""
     of_trace = [finding for finding in view.findings if finding.about == "trace"]
     if of_trace:
         lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
@@ -74,7 +74,7 @@ def about_the_trace(view: View) -> Iterator[Section]:
 
 
 def numbered_finding(report: Report, number: int) -> Section:
-    """Return one finding in full, with its edit and its evidence.
+    """Return one finding in full, with its edit and evidence.
 
     Raises:
         UsageError: the report has no finding of this number.
@@ -97,7 +97,7 @@ def _finding_section(number: int, finding: Finding, scope: Scope) -> Section:
 
 
 def finding_section(finding: Finding) -> Section:
-    """Show one finding without its report: it says what its fix saves as a time."""
+    """Show one finding without its report: its saving is a time."""
     saves_ns, low_ns, high_ns = finding.saves_ns, finding.saves_low_ns, finding.saves_high_ns
     saves = []
     if saves_ns is not None and low_ns is not None and high_ns is not None:
@@ -120,7 +120,7 @@ def _section(finding: Finding, *title: str) -> Section:
 
 
 def circumstances(finding: Finding) -> str:
-    """Say the cause of a finding, how often and where it happened, and its cost."""
+    """Describe the cause, frequency, place and cost of a finding."""
     where = finding.where
     parts = [
         f"cause {FINDING_CAUSES.name_of(finding.cause)}",
@@ -180,7 +180,7 @@ def findings_of_all_ranks(groups: Iterable[FindingGroup]) -> Iterator[Section]:
 
 
 def causal_section(rows: Sequence[CausalMetrics], savings: Savings | None) -> Section:
-    """Say whether the CPU or a GPU decides, then what each part would save."""
+    """Say whether the CPU or a GPU decides, and the saving of each part."""
     items = [row for row in rows if row.by != ALL]
     if not items:
         why = "Nothing in these steps has a change that can be replayed."
@@ -270,7 +270,7 @@ def _notes(
 
 
 def prediction_sections(whatif: WhatIf) -> list[Section]:
-    """Say what the predictions are of, then show each in a row."""
+    """Name the basis of the predictions, then show each in a row."""
     if whatif.not_replayed is not None:
         text = f"No predictions: {lowered(whatif.not_replayed)}"
         return [Section("", (text,), tone=Tone.WARNING)]
@@ -316,7 +316,7 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for prediction in predictions:
         parts = prediction.reason.split("; ") if prediction.reason else []
-        # The notes on a single change are not printed again for all together.
+        # Notes on single changes are not repeated for all together.
         for part in parts if prediction.name != TOGETHER else [x for x in parts if x not in names]:
             names.setdefault(part, []).append(prediction.name)
     for reason, of_reason in names.items():
@@ -334,7 +334,7 @@ def _change(prediction: Prediction) -> str:
 
 
 def picture_titles(name: str, prediction: Prediction) -> tuple[str, str]:
-    """Return the headlines of a step as it is and of the step with a change."""
+    """Return the headlines of a step without and with a change."""
     saves = interval_text(*prediction.saving_ns)
     return (
         f"{name}{PART}a step as it is: {time_text(prediction.step_ns)}",

@@ -155,7 +155,7 @@ def _size(group: Sequence[CollectiveMetrics]) -> str:
 
 
 def _transfer_ns(collective: CollectiveMetrics) -> float:
-    """Return the time that the bandwidths are of, if they are known, ns."""
+    """Return the time that the bandwidths are of, ns; 0 if they are unknown."""
     if collective.message_bytes is not None and collective.algorithm_gbps:
         return collective.message_bytes / collective.algorithm_gbps
     return min(collective.transfer_ns)
@@ -171,7 +171,7 @@ def _gbps(figures: Iterable[float | None]) -> str:
 
 
 def _last(group: Sequence[CollectiveMetrics]) -> str:
-    """Name the rank that came last most often, and why; stages of a pipeline take turns."""
+    """Name the rank that was most often last, and why; pipeline stages take turns."""
     if group[0].operation == _IN_PAIRS:
         return ""
     counts = Counter(x.last_rank for x in group if x.last_rank is not None)

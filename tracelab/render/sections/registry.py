@@ -1,4 +1,4 @@
-"""List of all sections about a file, in the order of the text and the page."""
+"""List of all sections about a file, in the order of text and page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tracelab.report.views import RankView, View
 
 
 def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> list[Section]:
-    """Make the sections about a window of a file."""
+    """Make the sections about a window."""
     # Sections of one key are one part of the page.
     sections: list[tuple[str, Iterable[Section]]] = [
         ("times", times(view)),

@@ -29,7 +29,7 @@ from tracelab.report.views import RankView, View
 
 _MAX_STREAMS, _MAX_PAIRS, _MAX_LATENCIES, _MAX_MEMORY_ROWS = 10, 10, 8, 20
 _MIN_OVERLAP_WINDOW_SHARE = 0.001
-# With more time in unexplained delays nothing can be predicted.
+# Beyond it nothing can be predicted.
 _MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
 _MAX_CULPRITS, _MAX_NODES, _MAX_CALLS = 6, 6, 10
 # Of the window.
@@ -37,12 +37,12 @@ _MIN_SHARE = 0.001
 
 
 def section_title(view: View, title: str, device: DeviceMetrics) -> str:
-    """Title a section about a device, which it names where there are several."""
+    """Title a section about a device, named if there are several."""
     return f"{title}{PART}GPU {device.device}" if view.several else title
 
 
 def times(view: View) -> Iterator[Section]:
-    """Show for each device busy and idle time, and the kinds of work."""
+    """Show busy and idle time of each device, and the kinds of work."""
     for device in view.window.devices:
         yield table(
             section_title(view, view.name, device),
@@ -127,7 +127,7 @@ def streams(view: View) -> Iterator[Section]:
 
 
 def overlap(view: View) -> Section:
-    """Show what ran at the same time: kinds first, then streams and devices."""
+    """Show simultaneous work: kinds first, then streams and devices."""
     min_ns = _MIN_OVERLAP_WINDOW_SHARE * view.length_ns
     large = [x for x in view.overlaps if min(x.a_ns, x.b_ns) >= min_ns]
     large.sort(key=lambda x: -min(x.a_ns, x.b_ns))
@@ -175,7 +175,7 @@ def selection_name(selection: str, *, several: bool) -> str:
 
 
 def critical_path(view: View) -> Iterator[Section]:
-    """Show what the window's length was spent on, by kind."""
+    """Show the critical path by kind."""
     path = next(iter(view.critical_path), None)
     if path is not None and path.total_ns:
         yield table(
@@ -189,7 +189,7 @@ def critical_path(view: View) -> Iterator[Section]:
 
 
 def starts(view: View) -> Iterator[Section]:
-    """Show for each device what its activities waited for."""
+    """Show what the activities of each device waited for."""
     for x in view.starts:
         yield table(
             f"What activities waited for{f', GPU {x.device}' if view.several else ''}",
@@ -217,7 +217,7 @@ def _certainty(view: View, row: StartMetrics) -> str:
 
 
 def latencies(view: View) -> Iterator[Section]:
-    """Show how long starts typically take, the most frequent first."""
+    """Show typical latencies of starts, the most frequent first."""
     if view.latencies:
         yield table(
             "Typical latencies",
@@ -230,7 +230,7 @@ def latencies(view: View) -> Iterator[Section]:
 
 
 def latency_name(row: LatencyMetrics) -> str:
-    """Name what a latency lies between.
+    """Name both ends of a latency.
 
     >>> latency_name(LatencyMetrics(0, None, "node", None, None, 128, 90, True))
     'node of a CUDA graph → the next in its stream'
@@ -246,7 +246,7 @@ def latency_name(row: LatencyMetrics) -> str:
 
 
 def served_steps(rank: RankView) -> Iterator[Section]:
-    """Show what the steps that serve requests take."""
+    """Show the steps that serve requests."""
     if rows := rank.views[0].served_steps:
         yield table(
             "Steps that serve requests",
@@ -262,7 +262,7 @@ def served_steps(rank: RankView) -> Iterator[Section]:
 
 
 def memory(rank: RankView) -> Iterator[Section]:
-    """Show how much memory the GPUs held at most."""
+    """Show the peak memory of the GPUs."""
     rows = [row for view in rank.views for row in view.memory]
     if rows:
         yield table(
@@ -295,7 +295,7 @@ def _memory_notes(rows: Sequence[MemoryMetrics]) -> Iterator[str]:
 
 
 def idle(view: View) -> Iterator[Section]:
-    """Show for each device what it waited for."""
+    """Show what each device waited for."""
     for device in view.window.devices:
         yield table(
             section_title(view, "Idle by cause", device),
@@ -322,7 +322,7 @@ def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
 
 
 def _call_notes(device: DeviceMetrics) -> Iterator[str]:
-    """Note how much blocking calls cause besides the time inside of them, which has a cause."""
+    """Note the idle time caused by blocking calls outside of them."""
     if device.idle_by_calls_ns:
         yield (
             "Only time inside the calls counts as blocking call here. With what they delayed after "
@@ -359,7 +359,7 @@ def _code(culprit: CulpritMetrics) -> str:
 
 
 def biggest_cause(device: DeviceMetrics) -> str:
-    """Name the cause of most of a device's idle time, with its share."""
+    """Name the largest cause of a device's idle time, with its share."""
     return "".join(
         f"{CAUSES.name_of(cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in largest(device.bubbles)[:1]
@@ -367,7 +367,7 @@ def biggest_cause(device: DeviceMetrics) -> str:
 
 
 def graph_idle(view: View) -> Iterator[Section]:
-    """Show before which nodes the GPUs idled inside replays."""
+    """Show the nodes before which GPUs idled inside replays."""
     rows = sorted(view.graph_idle, key=lambda row: (not row.name, -row.idle_ns, row.device))
     shown = [x for x in rows if x.name and x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_NODES]
     if shown:
@@ -406,7 +406,7 @@ def _graph_notes(rows: Sequence[GraphIdleMetrics]) -> Iterator[str]:
 
 
 def blocking_calls(view: View) -> Section:
-    """Show the host calls that blocked, where, and what each cost."""
+    """Show blocking host calls with place and cost."""
     title = "Blocking calls"
     if not view.syncs:
         return Section(title, ("No blocking calls.",))

@@ -60,7 +60,7 @@ def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> No
 
 
 def busy_answer(view: View) -> str:
-    """Say what keeps the GPUs busy; "" where the report has no kernels, or the window no length.
+    """Say what keeps the GPUs busy; "" without kernels or length.
 
     Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
     """
@@ -80,7 +80,7 @@ def busy_answer(view: View) -> str:
 
 
 def is_worth_compiling(view: View) -> bool:
-    """True if elementwise operations take much of the GPU's time, and no compiler made them."""
+    """True if elementwise operations, not made by a compiler, take much of the GPU's time."""
     is_compiled = any(row.name.startswith("triton_") for row in view.kernels)
     elementwise = _shares_of_work(view).get("elementwise operations", 0)
     return not is_compiled and elementwise >= _MIN_GPU_SHARE_TO_COMPILE
@@ -96,7 +96,7 @@ def _shares_of_work(view: View) -> dict[str, float]:
 
 
 def phases(view: View) -> Iterator[Section]:
-    """Show data loading, forward, backward, optimizer and the rest, in the order of a step."""
+    """Show the phases in the order of a step."""
     rows = view.phases
     notes = []
     if any(row.where for row in rows):
@@ -141,7 +141,7 @@ def work(view: View, key: str, top: int) -> Iterator[Section]:
 
 
 def rates(rank: RankView, view: View, key: str, top: int) -> Iterator[Section]:
-    """Show what kernels, operators, lines or modules did per second."""
+    """Show rates of kernels, operators, lines or modules."""
     rows = list(view.tables.get(key, ()))
     if key == "modules":
         rows = _merge_classes(rows)
@@ -192,8 +192,6 @@ def _about_peaks(rank: RankView, rows: Sequence[KernelMetrics]) -> Iterator[str]
 
 
 class _Table(Record):
-    """A table of work, and the name of one row and of many."""
-
     title: str
     one: str
     many: str
@@ -223,7 +221,7 @@ def _label(*parts: str | None) -> str:
 
 
 def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
-    """The modules of one class that were called in the same classes as one row each."""
+    """Merge the modules of one class that were called in the same classes."""
     groups: dict[tuple[str, str], list[WorkMetrics]] = {}
     for row in rows:
         names = (row.name, row.where or "")

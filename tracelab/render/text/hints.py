@@ -35,7 +35,7 @@ _MAX_PATH_LETTERS = 120
 
 
 def steps_hint(trace: TraceInfo) -> str:
-    """Say which annotations are the steps, or could be; "" if there is nothing to say."""
+    """Name the annotations that are the steps, or could be; "" for nothing to say."""
     if trace.phase:
         return (
             f"Steps are {trace.framework}'s {trace.phase} steps (--step-on chooses those of "
@@ -80,7 +80,7 @@ def analyze_command(paths: Sequence[str]) -> str:
 
 
 def typed_paths(paths: Sequence[str]) -> str:
-    """Quote paths for a shell; where they are long or cannot be printed, a word stands for them."""
+    """Quote paths for a shell; a word stands for long or unprintable ones."""
     typed = " ".join(shlex.quote(f"./{x}" if x.startswith("-") else x) for x in paths)
     if typed and len(typed) <= _MAX_PATH_LETTERS and clean(typed) == typed:
         return typed

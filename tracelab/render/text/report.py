@@ -1,6 +1,6 @@
 """Results as text for a terminal, or as HTML for a notebook, drawn with rich.
 
-Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
+Text of files is cleaned here, and never read as markup.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ from tracelab.report.schema import Report, Table, WhatIf
 if TYPE_CHECKING:
     from tracelab.comparison.diff import Diff
 
-# A narrower report cuts numbers, which misleads more than lines that are too long.
+# A narrower report would cut numbers, which misleads more than long lines.
 _MIN_WIDTH = 80
 _INDENT = 2
-# Lines must not be wrapped, and every letter needs the same width: the tables would fall apart.
-# Pages give their own font to <pre>, and some to the <code> or <span> in it.
+# Tables need unwrapped lines of one font; pages style <pre>, and some the <code> or <span> in it.
 _PAGE_PART = (
     '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-size:13px;'
     "font-family:Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace;"
@@ -86,7 +85,7 @@ def render_text(
         full: every table, not the first screen alone.
         every_step: the details of every step as well.
         top: rows of kernels, lines, modules and operators.
-        recordings: of files that are not one job a report for each.
+        recordings: a report of each file, if these are not one job.
     """
     if full or every_step:
         document = detailed(report, every_step=every_step, top=top)
@@ -101,7 +100,7 @@ def render_result(result: Diff | WhatIf | Finding | Table[Any], *, width: int, c
 
 
 def parts_of(result: Diff | WhatIf | Finding | Table[Any], width: int) -> Sequence[Chapter]:
-    """Return what is drawn of a result, in lines of this width."""
+    """Return the parts of a result, in lines of this width."""
     match result:
         case WhatIf():
             return [Chapter("", tuple(prediction_sections(result)))]
@@ -115,7 +114,7 @@ def parts_of(result: Diff | WhatIf | Finding | Table[Any], width: int) -> Sequen
 
 
 def render_predictions(report: Report, *, width: int, color: bool) -> str:
-    """Return all that ``tracelab whatif`` prints of a report."""
+    """Return the output of ``tracelab whatif``."""
     first, *others = report.traces
     what = f"a job of {len(report.traces)} ranks{PART}{first.path}" if others else first.path
     shown = [Section("", (f"tracelab {report.version}{PART}{what}",))]
@@ -132,7 +131,7 @@ def render_predictions(report: Report, *, width: int, color: bool) -> str:
 
 
 def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
-    """Chapters and lines as text of at most this width, but at least 80 columns."""
+    """Draw chapters and lines as text of this width, but at least 80 columns."""
     console = _console(width, color=color)
     with console.capture() as captured:
         _draw(console, parts)
@@ -174,7 +173,7 @@ def _draw(console: Console, parts: Iterable[Chapter | Line]) -> None:
 
 
 class _Label(Record):
-    """A name that is shortened to its room; parts beyond a line stand below or are left out."""
+    """A name shortened to its room; parts beyond a line go below or are left out."""
 
     text: str
     style: str
@@ -269,7 +268,7 @@ def _cell(column: Column, text: str, style: str) -> RenderableType:
 
 
 def render_notebook(result: Report | WhatIf | Diff | Finding, *, full: bool = False) -> str:
-    """Return the text of a result as HTML; of a report a first screen, or all of it."""
+    """Return a result as HTML; of a report a first screen, or all of it."""
     if not isinstance(result, Report):
         return html_of(parts_of(result, _NOTEBOOK_WIDTH), _NOTEBOOK_WIDTH)
     if full:
@@ -292,7 +291,7 @@ def _name_calls(document: Document) -> Document:
 
 
 def render_table(table: Table[Any]) -> str:
-    """Return the first rows of a table as HTML, with exact figures where the mouse rests."""
+    """Return the first rows of a table as HTML, with exact figures as tooltips."""
     section = table_section(table)
     head = "".join(_html_cell("th", column.title, column.fit) for column in section.columns)
     rows = "".join(f"<tr>{_html_row(section, row)}</tr>" for row in section.rows)

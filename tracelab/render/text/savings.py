@@ -1,4 +1,4 @@
-"""Savings in words: shares of one step, the one that is printed first."""
+"""Savings in words, as shares of the printed step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracelab.report.views import Scope
 
 SAVES, AT_MOST, TAKES = "saves", "at most", "takes"  # of a price
 
-# Why a finding says what it takes, and not what its fix saves.
+# Why a finding has no predicted saving.
 REASONS = {
     "true_dependency": "No saving is predicted: the next work needs the value.",
     "not_in_steps": "No saving is predicted: the simulated steps have nothing that it changes.",
@@ -21,11 +21,11 @@ REASONS = {
 
 
 class Price(Record):
-    """Saving of a finding's fix, as a share of the printed step and as time of it.
+    """Saving of a finding's fix, as a share and as time of the printed step.
 
     Attributes:
         how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without one.
-        low_share, high_share: interval of the saving; None without one.
+        low_share, high_share: interval of the saving, or None.
         time_ns: None unless a saving is predicted.
     """
 
@@ -37,7 +37,7 @@ class Price(Record):
 
 
 def price_of(finding: Finding, scope: Scope) -> Price:
-    """Return the figures of what a fix saves, of which every output prints the same."""
+    """Return the figures of a fix, the same in every output."""
     if finding.saves_ns is None:
         if finding.saves_high_ns is not None:
             return Price(AT_MOST, scope.share_of(finding))
@@ -53,7 +53,7 @@ def price_of(finding: Finding, scope: Scope) -> Price:
 
 
 def amount(finding: Finding, scope: Scope) -> str:
-    """Say "saves 23 %", "at most 6 %", or "takes 41 %" where no replay says what a fix saves."""
+    """Say "saves 23 %", "at most 6 %", or "takes 41 %" if no replay says more."""
     if finding.saves_ns == 0:
         return "saves nothing"
     figures = price_of(finding, scope)
@@ -61,7 +61,7 @@ def amount(finding: Finding, scope: Scope) -> str:
 
 
 def interval(finding: Finding, scope: Scope) -> str:
-    """Between which percents of the step a saving lies: "(10 to 35)"; "" without an interval."""
+    """Write the interval of a saving in percent: "(10 to 35)", or ""."""
     figures = price_of(finding, scope)
     if figures.low_share is None or figures.high_share is None:
         return ""
@@ -69,7 +69,7 @@ def interval(finding: Finding, scope: Scope) -> str:
 
 
 def price(finding: Finding, scope: Scope) -> str:
-    """Say in full what a fix saves: ``"saves 23 % (10 to 35), 7.3 ms"``."""
+    """Write a saving in full: ``"saves 23 % (10 to 35), 7.3 ms"``."""
     parts = [" ".join(filter(None, [amount(finding, scope), interval(finding, scope)]))]
     time_ns = price_of(finding, scope).time_ns
     if finding.saves_ns and time_ns is not None:
@@ -78,30 +78,30 @@ def price(finding: Finding, scope: Scope) -> str:
 
 
 def seen_in(finding: Finding, scope: Scope) -> list[str]:
-    """Say in how many of the steady steps a finding was seen, if not in all."""
+    """Count the steady steps with a finding, if not all."""
     if finding.steps_seen is None or finding.steps_seen >= scope.steps:
         return []
     return [f"in {finding.steps_seen} of {scope.steps} steps"]
 
 
 def not_predicted(scope: Scope) -> str:
-    """Say why findings have shares and no savings; "" if they have."""
+    """Say why findings have no savings; "" if they have."""
     why = scope.savings and scope.savings.not_replayed
     return f"No savings predicted: {lowered(why)}" if why else ""
 
 
 def lowered(sentence: str) -> str:
-    """A sentence as a clause, which begins with a small letter."""
+    """Begin a sentence with a small letter."""
     return sentence[:1].lower() + sentence[1:]
 
 
 def interval_text(low: float, high: float) -> str:
-    """An interval of shares: "(10 to 35)"; "" where both ends are printed alike."""
+    """Write an interval of shares: "(10 to 35)"; "" if both ends are printed alike."""
     ends = [percent(share).removesuffix(" %") for share in (low, high)]
     return "" if ends[0] == ends[1] else f"({ends[0]} to {ends[1]})"
 
 
 def percent(share: float) -> str:
-    """A share of 0 to 1 in whole percents; only nothing is 0 % and only everything is 100 %."""
+    """Write a share in whole percents; only nothing is 0 % and only everything is 100 %."""
     millionths = PERCENTS * 10_000
     return share_text(round(share * millionths), millionths)

@@ -1,4 +1,4 @@
-"""The first screen as text: at most 25 lines, in which no fix is cut."""
+"""The first screen as text: at most 25 lines; no fix is cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tracelab.render.words import paragraph, shorten_middle, shorten_names, wrap
 
 MAX_LINES = 25
 _INDENT = 3
-# The column of a title and of a quoted line, if there is room.
+# Of a title and a quoted line, if there is room.
 _SECOND_COLUMN = 36
 _MIN_CODE_LETTERS = 12
 _TITLE_LINES = 2
@@ -31,7 +31,7 @@ _MAX_FILE_LETTERS = 32
 
 
 def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
-    """Draw the first screen; `full` is what to type for that which is left out."""
+    """Draw the first screen; `full` is the command for the rest."""
     said, ranks = document.said, document.ranks
     if isinstance(said, Recordings):
         return _folder(said, width)
@@ -52,7 +52,7 @@ def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
 
 
 def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield numbers of findings and rows to try, and whether to leave out empty lines."""
+    """Yield numbers of findings and rows to try, and whether to drop empty lines."""
     rows = min(ranks, MAX_LINES) if ranks > 1 else 0
     fewest = min(rows, 3)
     for count in range(items, -1, -1):
@@ -157,7 +157,7 @@ def _foot(
 
 
 def _next(commands: Sequence[str], width: int) -> list[str]:
-    """List what to type next in lines; a command is not split, so that it can be copied."""
+    """Fill lines with commands, unsplit for copying."""
     lines: list[str] = []
     for command in commands:
         longer = f"{lines[-1]}, {command}" if lines else f"Next: {command}"
@@ -172,7 +172,7 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 
 
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
-    """Draw the `most` ranks that matter most in a table, after an empty line."""
+    """Draw the `most` important ranks in a table, after an empty line."""
     titles, *rows = _aligned(
         [(title, cells, ">") for title, cells in _fitting(ranks.columns(most), width)]
     )
