@@ -71,8 +71,6 @@ class Analysis(Context):
         _ = self.timeline, self.windows, self.lines
         return self
 
-    # --- replay ---
-
     @cached_property
     def baseline(self) -> Baseline:
         """The steady steps as a replay reproduces them; none if no prediction is requested."""
@@ -105,8 +103,6 @@ class Analysis(Context):
             lambda: host_clock(self.graph, self.phases, self.baseline),
         )
 
-    # --- tables ---
-
     @cached_property
     def what_ran(self) -> WhatRan:
         """The launched work and the host's time, by operator, phase, line and module."""
@@ -130,7 +126,6 @@ class Analysis(Context):
         return attempt(self.failures, measure.key, make) or () if measure in _MAY_FAIL else make()
 
     def _call(self, measure: Measure) -> tuple[Any, ...]:
-        """Call a measure with the properties that its parameters are named after."""
         parameters = inspect.signature(measure.rows).parameters.values()
         given = (x.name for x in parameters if x.default is x.empty or x.name in _NAMES)
         return tuple(measure.rows(**{name: getattr(self, name) for name in given}))
@@ -151,8 +146,6 @@ class Analysis(Context):
             x.graph, x.timeline.windows[:1], x.bubbles, x.start_up, x.exposed, x.blocking_calls
         )
         return LaunchedOnly(window.start_ns, window.end_ns, left_out, window.devices)
-
-    # --- find ---
 
     @cached_property
     def found(self) -> tuple[Finding, ...]:
@@ -215,14 +208,11 @@ class Analysis(Context):
         )
 
     def _steady_analysis(self, window: Window) -> Analysis:
-        """Analyze the steady window; what is of the whole file is not computed again."""
         shared = {*vars(Measured), "recognized", "first_use", "baseline", "sites"}
         steady = Analysis(self.source, self.options, rules=self.rules, remedies=self.remedies)
         vars(steady).update({name: x for name, x in vars(self).items() if name in shared})
         steady.window, steady.failures = window, self.failures
         return steady
-
-    # --- predict ---
 
     @cached_property
     def whatif(self) -> WhatIf | None:
@@ -241,8 +231,6 @@ class Analysis(Context):
     def changes(self) -> dict[str, Edited]:
         """The steady steps with the edit of each finding, by its text, and with all of them."""
         return changed_programs(self.findings, self.baseline, self.sites, self.options)
-
-    # --- report ---
 
     @cached_property
     def part(self) -> RankPart:

@@ -28,7 +28,6 @@ from tracelab.report.schema import Report
 _SCHEMA = "tracelab.parts/1"
 # What a report says depends on these; the other options are those of one machine.
 _OPTIONS = ("all_pairs", "comm_pattern", "job", "prices", "step", "step_on")
-# How the names of columns of moments end.
 _MOMENTS = ("starts", "ends", "start_ns", "end_ns", "since_ns", "launched_ns", "moment_ns")
 _Moments = NDArray[np.int64]
 _ERRORS = {error.exit_code: error for error in TracelabError.__subclasses__()}

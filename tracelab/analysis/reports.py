@@ -162,7 +162,6 @@ def whatif_of_job(
         UsageError: the files are not one job.
         TracelabError: nothing could be analyzed.
     """
-    # The findings of the job say what their fixes are; then all ranks are replayed with those.
     plain = replace(options, fixes=(), edits=())
     report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
     if report.job is None:
@@ -280,7 +279,6 @@ def report_of_each_recording(
 
 
 def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
-    # More than are replayed together come without their programs.
     in_turn = iter(results)
     gathered = list(islice(in_turn, MAX_RANKS))
     others = list(map(drop_program, in_turn))

@@ -16,7 +16,6 @@ from tracelab.model.latencies import MIN_DELAY_NS
 from tracelab.model.trace import ABSENT
 from tracelab.report.schema import Report
 
-# Bindings.
 _ONE_IN = 100
 _Check = tuple[str, int, int]  # the time that it is of, as it was reported, and as it is
 _Stretch = tuple[int, int]
@@ -117,10 +116,8 @@ def _spans(
 
 
 def _bindings(analysis: Analysis) -> Iterator[_Check]:
-    """Yield the times that activities waited for, of the call, the stream and the event."""
     graph, timeline, host = analysis.graph, analysis.timeline, analysis.graph.host
     starts_ns, ends_ns = timeline.start_ns.tolist(), timeline.end_ns.tolist()
-    # Per stream, when all of its activities so far had ended.
     reach_ns: dict[int, int] = {}
     for row, stream in enumerate(timeline.stream_index.tolist()):
         before_ns = reach_ns.get(stream)

@@ -158,7 +158,6 @@ def merge_group(context: Context, group: Sequence[Finding], cost_ns: int) -> Fin
     bound_ns = sum(finding.bound_ns for finding in group)
     spread_ns = (first.spread_ns or 0) * steps_of(context)
     others = (finding for finding in group if finding is not first)
-    # Rules count different things, calls or gaps.
     count = sum(finding.where.count for finding in group if finding.rule == first.rule)
     evidence = itertools.chain(first.evidence, *(finding.evidence for finding in others))
     fixes = {x.remedy or x.fix: x.fix for x in (first, *reversed(group), first)}
@@ -240,7 +239,6 @@ def _finding(
 
 
 def _edit_of(candidate: Candidate) -> str | None:
-    """Return the edit that a remedy gives, else the candidate; {place} stands for its own."""
     return candidate.remedy.edit_of_finding if candidate.remedy else candidate.edit
 
 

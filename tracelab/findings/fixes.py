@@ -32,9 +32,8 @@ def choose_fixes(
 
     Args:
         findings: those of the report, in its order.
-        fixes: numbers of findings from 1 on, ids of rules (the edits of all its findings), or
-            "all" (each finding that has an edit).
-        edits: edits as texts, or functions from a program to the changed one.
+        fixes: numbers of findings from 1 on, ids of rules, or "all".
+        edits: texts, or functions from a program to the changed one.
 
     Raises:
         UsageError: a text has none of these forms.
@@ -56,7 +55,6 @@ def predict_choices(
 
 
 def _relate_to_step(prediction: Prediction, step_ns: int) -> Prediction:
-    """Relate a prediction to the step as it is; after other changes it saves what it adds."""
     before_ns = step_ns - prediction.step_ns
     return replace(
         prediction,
@@ -91,11 +89,7 @@ def _unchanged(prediction: Prediction, findings: Sequence[Finding]) -> Predictio
 
 
 def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], Any]]) -> None:
-    """Refuse what is neither a fix nor an edit, before anything is read for long.
-
-    Raises:
-        UsageError: one of them.
-    """
+    """Raise a `UsageError` for texts that are neither a fix nor an edit, before files are read."""
     for text in fixes:
         if not (text == ALL or _NUMBER.fullmatch(text) or _RULE.fullmatch(text.upper())):
             raise UsageError(
@@ -108,7 +102,6 @@ def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], 
 
 
 def _resolve_fixes(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
-    """Yield the fixes that a text stands for: one of each finding for "all", else a single one."""
     require_choices([text], [])
     if text == ALL:
         indices = [i for i, finding in enumerate(findings) if finding.edit is not None]

@@ -145,7 +145,6 @@ def _subtract_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fi
         return finding
     piece_start_ns = np.clip(part.exposed_start_ns[piece_index], start_ns, end_ns)
     piece_end_ns = np.clip(part.exposed_end_ns[piece_index], start_ns, end_ns)
-    # Another kernel that waits meanwhile is what the rank waits for.
     waiting = union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0))
     waited_ns = measure_within(waiting, piece_start_ns, piece_end_ns)
     transfer_ns = piece_end_ns - piece_start_ns - waited_ns
@@ -333,7 +332,6 @@ def _main_ranks(edit: str, findings: Iterable[Finding]) -> frozenset[int]:
 
 
 def _added_ns(on_all: tuple[int, int, int], on_main: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Return the saving of further ranks, its least and its most, ns; as of `saved_ns`."""
     low_ns, saves_ns, high_ns = sorted(
         max(0, of_all - of_main) for of_all, of_main in zip(on_all, on_main, strict=True)
     )

@@ -121,7 +121,6 @@ def file_name(path: str) -> str:
 def segment_text(segment: PathSegment) -> str:
     """Describe the place of a stretch of a job's critical path."""
     site = CallSite(**{name: getattr(segment, name) for name in SITE_FIELDS})
-    # A function that called nothing is where the host itself was.
     return describe(site, "" if segment.file is None else segment.name)
 
 

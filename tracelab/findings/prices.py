@@ -81,7 +81,6 @@ def price_findings(
         for i, finding in enumerate(found)
         if finding.edit and finding.saves_reason == UNMET
     }
-    # A change that both make is made once.
     rests = {
         i: replace(
             fix, edits=tuple(x for x in fix.edits if x not in specific.edits), after=specific.edits
@@ -162,7 +161,6 @@ def _change(finding: Finding) -> tuple[object, ...] | None:
 
 
 def _cause_in_function(finding: Finding) -> tuple[object, ...] | None:
-    """Return the key of findings of one cause in one function; None of one that stands alone."""
     where, kinds = finding.where, {edit.kind for edit in edits_of(finding)}
     if not where.function or len(kinds) != 1 or REMEDY in (finding.edit or ""):
         return None
@@ -282,7 +280,6 @@ def _own_place(finding: Finding, edit: Edit, sites: Sites, context: Context) -> 
 
 
 def _are_own(finding: Finding, program: Program, nodes: IndexArray, context: Context) -> BoolArray:
-    """bool[k], which calls or activities (nodes) at a finding's place are the finding's."""
     where, row = finding.where, program.row[nodes]
     call_id = program.event_id[np.where(row == ABSENT, nodes, program.launch_node[nodes])]
     sites = context.call_sites(call_id)
@@ -295,7 +292,6 @@ def _are_own(finding: Finding, program: Program, nodes: IndexArray, context: Con
         own &= np.array([context.kernel_name(x) == where.activity for x in row.tolist()])
     remedies = context.recognized.remedies(call_id, finding.rule)
     of_remedy = own & [(remedy and remedy.id) == finding.remedy for remedy in remedies]
-    # A gap may be the remedy's where the launch behind it is not.
     return of_remedy if of_remedy.any() else own
 
 
@@ -324,7 +320,6 @@ def _place_on_host(finding: Finding, sites: Sites, context: Context) -> str | No
     pauses = sites.name_pauses(first)
     host_work = [place for place in (first, *others) if sites.select(place).host_share.any()][:1]
     for place in (*host_work, pauses):
-        # Of Python and other libraries, in a step.
         share = sites.select(place).python_share
         work = share * sites.program.latency_ns[: len(share)] / sites.program.steps
         work_ns = float(work[share > 0].sum())

@@ -1,8 +1,7 @@
 r"""A remedy: what to write instead of one recognizable pitfall, and how to add one.
 
-A rule says *that* something costs time; a remedy says *what to write instead*. It is recognized by
-host events: Python frames, operators, annotations or calls. What happens inside them is its own:
-blocking calls, launches, idle time. To add one, add a record to `remedies.toml`:
+A remedy is recognized by host events: Python frames, operators, annotations or calls. Blocking
+calls, launches and idle time inside them are its own. To add one, add a record to `remedies.toml`:
 
     [[remedy]]
     id = "optimizer-loop"

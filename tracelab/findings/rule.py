@@ -1,8 +1,8 @@
 '''A rule, and how to write one.
 
-A rule is a function that looks at the `Context` of a window and returns candidates, and the texts
-that explain it. It says how much time is lost where; how much of that no earlier rule has, and how
-severe that is, the attribution says. To add one:
+A rule is a function from the `Context` of a window to candidates, and the texts that explain it.
+It says how much time is lost where; the attribution says how much of that no earlier rule has. To
+add one:
 
 1. Write a function and a `Rule`, such as the ones below. A rule from outside the package may be in
    any module; its id is a prefix of its own, not TL, and a number:

@@ -31,7 +31,6 @@ _SIGNED = constrained(minimum=-(2**63))
 # One host, one clock: ends are up to 20 us apart at the median, 98 us (a fifth of the transfer)
 # where a GPU works meanwhile.
 _MIN_APART_NS, _APART_SHARE = 30_000, 4
-# Ends further apart than this multiple of those of the most precise quarter are ignored.
 _MAX_PRECISE_FACTOR = 2
 # Crystals are within 100 ppm.
 _MAX_DRIFT = 200e-6
@@ -142,7 +141,6 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
         count[match_index] += 1
         if len(corrections) == len(parts):
             break
-        # The next one has most in common with those that are aligned.
         new = match_index[~is_common]
         joined = expand_ranges(matches.first[new], matches.first[new + 1])[1]
         joined = joined[ends.role[joined] != Role.NOTHING]
@@ -208,7 +206,6 @@ def _roles(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.int8]:
 
 
 def _has_one_peer(part: RankPart) -> BoolArray:
-    """bool[c], the kernel of each operation sends to, and receives from, one rank only."""
     kernel = part.kernel_index
     peer = np.zeros(len(part), dtype=np.int64)
     peer[kernel] = part.peer_rank
@@ -217,7 +214,6 @@ def _has_one_peer(part: RankPart) -> BoolArray:
 
 
 def _most_telling(role: NDArray[np.int8], apart_ns: Int64Array) -> tuple[IndexArray, str]:
-    """Choose the operations that say most of a clock, intp[chosen], and name that basis."""
     is_exchange = role == Role.EXCHANGED
     is_message = (role == Role.SENT) | (role == Role.RECEIVED)
     if (role == Role.TOGETHER).any():
@@ -258,7 +254,6 @@ class _Bounds(Arrays):
 
 
 def _bounds(ends: _Ends, member: IndexArray, target_ns: _Floats) -> tuple[_Bounds, str]:
-    """Bound a part's clock by its members that aligned parts share, and name the basis."""
     index, basis = _most_telling(ends.role[member], ends.apart_ns[member])
     index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
     chosen = member[index]

@@ -134,7 +134,6 @@ def _add_skews(
 def _why(
     members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, match: int
 ) -> Explanation:
-    """Explain the last rank of a match: late by its own fault, or by that of another one."""
     late = int(lateness.late_member[match])
     if late == members.last_member[match]:
         return explain(members, more_of, lateness, [match])
@@ -263,7 +262,6 @@ def operation_name(members: Members, match: int) -> str:
 
 
 def _group_sizes(members: Members) -> Int64Array:
-    """int64[m], how many ranks each match's process group has, 0 where no file says."""
     of_groups = (
         np.array([group.size or len(group.ranks) for group in part.groups], np.int64)
         for part in members.parts
@@ -285,7 +283,6 @@ def _message_bytes(members: Members, operation: NDArray[np.int8], ranks: Int64Ar
 
 
 def _transfer_ns(members: Members, operation: NDArray[np.int8]) -> Int64Array:
-    """int64[m], ns, as of `Transfers`; the shortest kernel where no rank came last."""
     length_ns, last = members.length_ns, members.last_member
     shortest_ns = members.reduce(np.minimum, length_ns)
     on_last_ns = np.where(last == ABSENT, shortest_ns, length_ns[last])

@@ -27,8 +27,6 @@ from tracelab.job.part import RankPart
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 
-# --- where ranks meet: in collectives, and each sender with its receiver ---
-
 
 class Meetings(Arrays):
     """Activities of the ranks' programs that meet: k members of m meetings.
@@ -57,7 +55,6 @@ def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
     is_whole = np.ones(len(members.matches), dtype=np.bool_)
     is_whole[members.match_index[node == ABSENT]] = False
     chosen = np.flatnonzero(is_whole[members.match_index])
-    # Who ended before the last one came did not need it.
     ends_ns = members.arrival_ns + members.length_ns
     ends_together = np.isin(members.operation, ENDS_TOGETHER)
     awaited_ns = members.last_arrival_ns[members.match_index]
@@ -70,16 +67,11 @@ def find_meetings(members: Members, programs: Sequence[Program]) -> Meetings:
 
 
 def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
-    """int64[c], the node of each operation's activity; ABSENT where the program lacks it."""
     node = np.flatnonzero(program.kind == NodeKind.ACTIVITY)
     node = node[np.argsort(program.event_id[node], kind="stable")]
     place = np.searchsorted(program.event_id[node], part.kernel_id)
-    # One behind the last has none.
     node, event_id = np.append(node, ABSENT), np.append(program.event_id[node], ABSENT)
     return np.where(event_id[place] == part.kernel_id, node[place], ABSENT)
-
-
-# --- the programs as one ---
 
 
 class Joined(Arrays):
@@ -146,7 +138,6 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     edges.append(dict(zip(_EDGE_COLUMNS, own, strict=True)))
     columns = _concatenate_edges(edges)
     is_own = columns["lag"] == 0
-    # A rank goes on in its own order, whatever an edit will make it wait for.
     is_one_rank = rank_of[1:] == rank_of[:-1]
     order = _find_order(
         total + len(visited) + len(meetings),
@@ -166,7 +157,6 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     np.maximum.at(of_visited_ns, of_member, shortest_ns[meetings.meeting_index])
     transfer_ns[visited] = of_visited_ns
     columns |= {name: position[columns[name]] for name in ("source", "target")}
-    # An arrival is of the same event as what it is the arrival of; a meeting of none.
     for name, column in _node_columns(programs, first).items():
         of_meetings = np.full(len(meetings), ABSENT, dtype=column.dtype)
         columns[name] = np.concatenate((column, column[visited], of_meetings))
@@ -191,7 +181,6 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
 
 
 def _find_order(count: int, source: IndexArray, target: IndexArray) -> IndexArray | None:
-    """intp[n], the nodes, each after all that lead to it; None if there is no such order."""
     by_source = np.argsort(source, kind="stable")
     targets = target[by_source].tolist()
     bounds = np.searchsorted(source[by_source], np.arange(count + 1)).tolist()
@@ -213,7 +202,6 @@ _OF_RANK = ("thread_index", "stream_index")  # columns with numbers of one file
 
 
 def _node_columns(programs: Sequence[Program], first: Int64Array) -> _Columns:
-    """Put the columns of the nodes of all programs together; no two have the same numbers."""
     columns: _Columns = {}
     for name in (*NODE_COLUMNS, "launch_node"):
         of_ranks = [getattr(program, name) for program in programs]
@@ -236,7 +224,6 @@ def _edges_of(program: Program, ends: IndexArray, entries: IndexArray, first: in
 
 
 def _concatenate_edges(edges: Sequence[_Columns]) -> _Columns:
-    """Put some edges one after another; the first ones have the types of a program."""
     return {
         name: np.concatenate([of[name] for of in edges]).astype(column.dtype)
         for name, column in edges[0].items()

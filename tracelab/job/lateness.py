@@ -144,7 +144,6 @@ def _excess_ns(
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
-        # What it was late by before is still there, less what the others waited for it then.
         late_before_ns = arrival_ns[before] - arrival_ns[previous_member[reference]]
         made_up_ns = np.maximum(waited_ns[reference] - waited_ns[start:end], 0)
         more_ns[:, Work.COMM] += made_up_ns
@@ -152,7 +151,6 @@ def _excess_ns(
         share = np.clip(carried_ns, 0, None) / np.maximum(late_before_ns, 1)
         excess = excess_ns[before] * share[:, None]
         excess[:, : len(Work)] += np.maximum(more_ns, 0)
-        # What it spent less on made up for some of that.
         late_ns = np.maximum(arrival_ns[start:end] - arrival_ns[reference], 0)
         kept = np.minimum(1, late_ns / np.maximum(excess.sum(axis=1), 1))
         excess_ns[start:end] = excess * kept[:, None]
@@ -169,7 +167,6 @@ def _late_member(
         if last == ABSENT or excess_ns[last].argmax() != Work.COMM:
             continue
         own = members.of_part[members.part_index[last]]
-        # Since it started the previous match: the first one knows no communication before it.
         start_ns, end_ns = members.arrival_ns[[previous_member[last], last]]
         arrival_ns = members.arrival_ns[own]
         others = own[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
@@ -417,7 +414,6 @@ def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
     order = np.argsort(values, axis=0, kind="stable")
     ordered = np.take_along_axis(values, order, axis=0)
     position = np.argsort(order, axis=0, kind="stable")
-    # Of the others in order the one in the middle, or both: behind its own place one further.
     lower, upper = (
         np.take_along_axis(ordered, middle + (position <= middle), axis=0)
         for middle in ((count - 2) // 2, (count - 1) // 2)
@@ -426,7 +422,6 @@ def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _slower(kernels: _Ran, rank: int) -> float | None:
-    """Return the factor by which all kernels of a rank take longer; None if others differ."""
     ns, usual_ns = kernels.ns[rank], kernels.usual_ns[rank]
     is_same = kernels.is_as_often(rank) & (usual_ns > 0) & (ns > 0)
     excess_ns = np.maximum(ns - usual_ns, 0).sum()

@@ -205,7 +205,6 @@ def _part_operations(part_index: int, part: RankPart, group_index: Int64Array) -
 
 
 def _units(operations: _Operations, group_count: int) -> NDArray[np.int64]:
-    """int64[n], within what each operation is matched, ABSENT for nothing."""
     unit = operations.group_index.copy()
     unit[operations.operation == Operation.UNKNOWN] = ABSENT
     pair = np.flatnonzero(operations.operation == Operation.SEND)
@@ -356,7 +355,6 @@ def _shift_by_clock(one: _Operations, other: _Operations) -> list[int]:
 
 
 def _end_together(one: _Operations, other: _Operations, shift: int) -> bool:
-    """Return True if the ends are apart as those of one operation on two ranks can be."""
     here, there = _overlap(one, other, shift)
     length_ns = np.minimum(here.end_ns - here.start_ns, there.end_ns - there.start_ns)
     chosen = np.flatnonzero(here.ends_together & there.ends_together)

@@ -167,7 +167,6 @@ def _awaited_member(
     arrival_ns: Int64Array,
     length_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k], as of `Members`; of several that arrived together the first."""
     member = np.arange(len(arrival_ns))
     last = np.lexsort((-member, arrival_ns, match_index))[first[1:] - 1]
     awaited = last[match_index]
@@ -230,7 +229,6 @@ def rank_times(
 ) -> RankTimes:
     """Split each step of a rank into compute, wait, transfer, copies and idle."""
     exposed = union(part.exposed_start_ns, part.exposed_end_ns)
-    # Beside a transfer of another kernel, too: the rank gets on when both are over.
     waiting = intersect(union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0)), exposed)
     is_unmatched = wait_ns[part.exposed_index] == ABSENT
     unmatched = subtract(

@@ -63,7 +63,6 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
-# The longest, whose call sites are looked up.
 _MAX_LOCATED_KERNELS = 5_000
 _SHOWN = ("compute", "forward", "backward", "other_compute", "comm", "copy", "memset")
 _NEVER = union([], [])
@@ -332,8 +331,6 @@ def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, In
 def _exposed_pieces(
     timeline: Timeline, row: IndexArray, exposed: Exposed, device: int
 ) -> tuple[NDArray[np.int64], IndexArray]:
-    """Find the pieces of a device's exposed time that are of an operation: its index and theirs."""
-    # Operations that share a kernel stand one after the other; the first has its pieces.
     operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)
     operation_index[row[::-1]] = np.arange(len(row))[::-1]
     is_operation = operation_index[exposed.row] != ABSENT
@@ -371,7 +368,6 @@ def _culprits(
     keys = of_operation[piece] * np.int64(max(1, len(culprits))) + culprit_of
     key, of_key = np.unique(keys, return_inverse=True)
     total_ns = summed(of_key, (bubbles.end_ns - bubbles.start_ns)[piece], len(key))
-    # Of each operation the longest comes last, and so stays.
     by_length = np.argsort(total_ns, kind="stable")
     operation_index, longest = np.divmod(key[by_length], max(1, len(culprits)))
     index[operation_index], culprit_ns[operation_index] = longest, total_ns[by_length]

@@ -74,7 +74,6 @@ def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | N
     order = np.lexsort((program.source, program.moment_ns[program.source]))
     before = np.full(len(program), ABSENT, dtype=np.intp)
     before[program.target[order]] = program.source[order]  # the last one stays
-    # The nodes of the program, then one for each end.
     before = np.append(before, _before_ends(program, end_ns, end_thread))
     reached_ns = np.append(program.moment_ns, end_ns)
     activity = np.flatnonzero(program.row != ABSENT)
@@ -88,7 +87,6 @@ def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | N
     of_host, piece_ns, busy_id = _sample_host(graph, since_ns[host], began_ns[host], thread)
     event_id = np.append(program.event_id, np.full(len(end_ns), ABSENT))
     known_id = np.where(kind == PathKind.UNKNOWN, ABSENT, event_id)
-    # An activity, then what lies before it or a call; of the host in pieces, the latest first.
     stretches = np.concatenate(
         [
             (activity, began_ns[activity], program.activity_kind[activity], event_id[activity]),
@@ -166,7 +164,6 @@ def _before_ends(
 
 
 def _kinds_before(graph: Graph, program: Program, before: IndexArray) -> NDArray[np.int8]:
-    """int8[n + s], what the time from the node before until each one is spent on."""
     row = np.append(program.row, np.full(len(before) - len(program), ABSENT))
     is_activity, follows_activity = row != ABSENT, (before != ABSENT) & (row[before] != ABSENT)
     is_unknown = graph.binding.constraint[row] == Constraint.UNKNOWN
@@ -208,7 +205,6 @@ def _places(
     names, of_shown = np.unique(np.array(shown, dtype=np.str_), return_inverse=True)
     number = of_shown[of_name]
     index[known] = number[of_event]
-    # The last one stays: of each name the event that it was spent on longest.
     by_length = np.argsort(np.bincount(of_event, length_ns[known]), kind="stable")
     longest = np.empty(len(names), dtype=np.int64)
     longest[number[by_length]] = event_id[by_length]

@@ -149,7 +149,6 @@ class _Walk:
         self._since_ns = [
             members.clocks.job_ns_of(index, one.since_ns) for index, one in enumerate(ways)
         ]
-        # Of each stretch the first operation of its kernel, and any match of them; else ABSENT.
         self._operation_of = [np.full(len(one.since_ns), ABSENT) for one in ways]
         self._member_of = [np.full(len(one.since_ns), ABSENT) for one in ways]
         for index, one in enumerate(ways):
@@ -205,13 +204,11 @@ class _Walk:
                 self._part_index = int(members.part_index[last])
                 ways = self._ways[self._part_index]
                 return int(ways.operation_stretch[members.operation_index[last]])
-            # What goes on before a kernel that it waited for has arrived is no transfer.
             kind = PathKind.UNKNOWN
         self._spend(since_ns, kind, place)
         return stretch
 
     def _spend(self, since_ns: int, kind: PathKind, place: PathPlace | None) -> None:
-        """Give the time from then to now to one kind, and go there, not beyond the window."""
         end_ns = now_ns = self._now_ns
         self._now_ns = since_ns = min(now_ns, max(since_ns, self.start_ns))
         if since_ns == now_ns:

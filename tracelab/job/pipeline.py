@@ -93,7 +93,6 @@ class StageMetrics(Record):
     evidence: tuple[int, ...]
 
 
-# Those that are added up over the schedules, in order.
 _TIMES = [x for x in StageMetrics.__struct_fields__ if x[-3:] == "_ns" and "microbatch" not in x]
 
 
@@ -426,7 +425,6 @@ def _walk_back(
 
 
 def _computed_within(line: _Line, passes: tuple[int, int], times_ns: ArrayLike) -> Int64Array:
-    """int64[k - 1], ns, what a stage computed in its passes between each two of some times."""
     times_ns = np.clip(times_ns, *passes)
     return measure_within(line.compute, times_ns[:-1], times_ns[1:])
 

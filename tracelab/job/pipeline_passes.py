@@ -62,7 +62,6 @@ def find_passes(graph: Graph, phases: Phases, row: IndexArray, device: int) -> P
 def _spans(
     timeline: Timeline, computes: IndexArray, phase: NDArray[np.int8]
 ) -> tuple[Int64Array, Int64Array]:
-    """int64[s] twice, ns, when the passes of each step began and ended, or all its compute."""
     start_ns, end_ns = np.full((2, len(timeline.steps)), ABSENT, dtype=np.int64)
     in_pass = np.isin(phase, (Phase.FORWARD, Phase.BACKWARD))
     for step_index, of_step in groups_of(timeline.step_index[computes]):
@@ -74,7 +73,6 @@ def _spans(
 
 
 def _waited_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
-    """int64[c], ns, how long the thread of each launch had not run the program by then."""
     trace = graph.host.timeline.trace
     waited_ns = np.zeros(len(launch_id), dtype=np.int64)
     first_ns = trace.start_ns.min(initial=0)

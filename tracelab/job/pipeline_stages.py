@@ -115,7 +115,6 @@ def _common_steps(parts: Iterable[RankPart]) -> list[int]:
 
 
 def _select_messages(part: RankPart, step: int | None) -> IndexArray:
-    """intp[k], the sends and receives of one step, or of all, by launch."""
     is_chosen = part.peer_rank != ABSENT
     if step is not None:
         is_chosen &= np.isin(part.step_index, np.flatnonzero(part.steps.number == step))
@@ -238,7 +237,6 @@ def _phases_of_sends(
 
 
 def _find_schedule(of_stages: _OfStages, phases_of_sends: list[tuple[bool, int]]) -> str | None:
-    """Name the schedule, or say why it is not known; None if the ranks are no pipeline."""
     # Two ranks may also send one another single messages, or take turns.
     words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
     forward, backward, received, answered = (

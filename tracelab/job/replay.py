@@ -203,7 +203,6 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[Bounds, ...]
     given = {id(one): one for change in changes for one in change.all_programs}
     position = {key: index for index, key in enumerate(given)}
     programs = [joined.edited(one) for one in given.values()]
-    # As slow as beside a waiting kernel; then with what the ranks really wait, within bounds.
     first = replay([joined.program, *programs])
     waited_ns = [
         _waited_ns(joined, program, first.time_ns[:, 1 + index])
@@ -283,7 +282,6 @@ def _waited_ns(joined: Joined, program: Program, time_ns: Int64Array) -> Int64Ar
 
 
 def _freed(job: JobReplay, program: Program, waited_ns: Int64Array, slowed: float) -> Program:
-    """Let compute be as fast as it is beside kernels that wait less."""
     assert job.joined is not None
     less = 1 - np.clip(waited_ns / np.maximum(job.waited_ns, 1), 0, 1)
     of_rank = np.where(job.joined.rank_index == ABSENT, 0.0, less[job.joined.rank_index])
@@ -375,7 +373,6 @@ def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
     """
     ordered = np.sort(piece_ns)
     left = np.arange(len(ordered), 0, -1)
-    # With a cap at the piece before: that and all shorter ones whole, the others as long as it.
     shorter_ns = np.cumsum(ordered) - ordered
     first = int(np.argmax(shorter_ns + left * ordered > most_ns))
     return max(0, int(most_ns - shorter_ns[first]) // int(left[first]))

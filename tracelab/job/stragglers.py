@@ -222,7 +222,6 @@ def _lost_by_rank(members: Members, blamed: Int64Array, windows: CommonSteps) ->
     for of_others_ns, part_index in zip(lost_ns, late_parts.tolist(), strict=True):
         wait_ns = {other: x for other, x in enumerate(of_others_ns) if other != part_index}
         least_ns = np.min(list(wait_ns.values()), axis=0)
-        # The other ranks are early by what they wait: by their mean the late one is above the mean.
         lost[part_index] = Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // count)
     return lost
 
@@ -286,7 +285,6 @@ def _taking_turns(
         return []
     by_rank_ns = np.array([of_rank.shared_out_ns for of_rank in lost.values()])
     cost_ns = by_rank_ns.sum(axis=0)
-    # It varies as the work does.
     if _typical_ns(cost_ns) < _MIN_SHARE_IN_TURN * windows.step_ns:
         return []
     part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
@@ -325,7 +323,6 @@ def _exposed(members: Members, part_index: int) -> Intervals:
 
 
 def _alone_ns(members: Members) -> Int64Array:
-    """int64[k], ns, how long each member waited for the last rank of its match alone."""
     match_index, wait_ns, last = members.match_index, members.wait_ns, members.last_member
     if not len(members):
         return wait_ns

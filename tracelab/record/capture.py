@@ -192,11 +192,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
 
 
 def announce(recorder: Recorder, *, wait_s: float) -> None:
-    """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
-
-    Raises:
-        TracelabError: the traces cannot be analyzed.
-    """
+    """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first."""
     from tracelab.render.text.report import render_text
 
     if recorder.rank not in {None, 0}:

@@ -21,9 +21,7 @@ _ANNOTATIONS = "cuda_graph_annotations"  # a parameter of newer export_chrome_tr
 
 
 def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
-    """Write a Chrome trace so that whoever waits for the file never finds a part of it.
-
-    Ctrl-C and SIGTERM come after it.
+    """Write a Chrome trace in one piece, before Ctrl-C and SIGTERM.
 
     Raises:
         OSError: it cannot be written.
@@ -41,11 +39,7 @@ def save_trace(profiler: torch.profiler.profile, path: Path) -> None:
 
 
 def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
-    """Write a Chrome trace.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a Chrome trace; an `OSError` if it cannot be written."""
     # Cuspy packs every file, and the file's name then says so.
     packed = file.with_name(f"{file.name}.gz")
     profiler.export_chrome_trace(str(file), **_annotations_of_graphs(profiler))

@@ -72,9 +72,9 @@ class Recorder:
 
     The first `skip` calls of `step` are left alone, the next `baseline` are timed without the
     profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
-    written. Leaving the block earlier writes what there is. Under torchrun each rank writes its own
-    file. Steps that are too short to be timed, or still get shorter, are timed longer: up to 44
-    steps and three blocks more. Not in a job, whose ranks must all record the same steps.
+    written. Leaving the block earlier writes what there is. Each rank writes its own file. Outside
+    jobs, steps that are short or still get shorter are timed longer: up to 44 steps and three
+    blocks more.
 
     Example:
         with Recorder("step.pt.trace.json.gz", skip=10) as recorder:
@@ -100,17 +100,15 @@ class Recorder:
 
     Attributes:
         rank: this process's rank in a job of several, else None.
-        local_world_size: how many ranks the job has on this machine, as torchrun says; where the
-            launcher does not say so, whoever knows sets it.
+        local_world_size: ranks of the job on this machine; set it if the launcher does not say.
         has_gpu: False as long as steps are left alone.
         over: nothing more is recorded.
         done: the trace is written.
-        reason: why not all is recorded, where that was not for the number of steps; else "".
-        calls: how many calls of `step` fill the trace; it grows while short steps are timed.
-        count: how many there were.
-        created_s: when this recorder was made, seconds since the epoch.
-        waits_are_resolved: every stream wait in the file names what it waited for; None where there
-            is no wait, no file yet, or the file is too large to look.
+        reason: why not all is recorded, other than for the number of steps; else "".
+        calls: calls of `step` that fill the trace; it grows while short steps are timed.
+        count: calls so far.
+        created_s: seconds since the epoch.
+        waits_are_resolved: as of `every_wait_is_resolved`; None without a file, too.
 
     Raises:
         MissingSupportError: torch is not installed, or on entering, something that Cuspy needs.
@@ -183,7 +181,6 @@ class Recorder:
         self._more_blocks = 0  # that were timed because the program still warmed up
         self._block_steps = 0  # of the one that is being timed, up to now
         self._steps_are_short = False
-        # Of each block: what a step took in all and of the host's time, and how many there were.
         self._baseline_blocks: list[tuple[float, float, int]] = []
 
     @property
@@ -320,11 +317,9 @@ class Recorder:
         return first >= before > _WARMS_UP * last
 
     def _keep_baseline(self) -> None:
-        """Write down what a step takes, unless the program still warmed up."""
         if self._warms_up():
             self._metadata["unprofiled_unsteady"] = "1"
             return
-        # The median: a block may hold what happens once.
         blocks = sorted(self._baseline_blocks[-_BASELINE_BLOCKS:])
         step_ms, host_ms, steps = blocks[(len(blocks) - 1) // 2]
         values = (f"{step_ms:.6f}", f"{host_ms:.6f}", f"{steps}")
@@ -506,7 +501,6 @@ def _synchronize(devices: Iterable[int]) -> None:
 
 
 def _source_folders() -> list[str]:
-    """Return the folders of the program's own modules; the profiler names files below them."""
     folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
     return [

@@ -70,7 +70,6 @@ _TABLE_GRADIENT = re.compile(r"^aten::_?embedding(?:_bag)?_dense_backward$")
 _TABLE_NODE = re.compile(r"^autograd::engine::evaluate_function: Embedding(?:Bag)?Backward\d+$")
 _FILLS = re.compile(r"^aten::(?:fill|zero)_$")
 _ADDS = re.compile(r"^aten::add_?$")
-# An addition reads two tables and writes one.
 _ADDITION_PER_FILL = 3.25
 # Passes of an optimizer over table, gradient and moments, in fills, by the first name that matches.
 _PASSES = {
@@ -97,7 +96,6 @@ CHANNELS_LAST: LeftByName = {
     interpolates_nchw: _OF_INTERPOLATION,
 }
 HALF_ATTENTION: LeftByName = {is_float32_attention: _OF_FLOAT32_ATTENTION}
-# Of all activities.
 ONE_TOKEN: LeftByName = {bool: _OF_ONE_TOKEN}
 
 
@@ -134,7 +132,6 @@ def left_of_table_gradients(timeline: Timeline) -> NDArray[np.float64]:
         int(length_ns[rows].sum()) for rows in (is_filled, is_used, is_added, is_optimizer)
     )
     left = np.ones((len(length_ns), 3))
-    # Each table once, however often it was used.
     tables_ns = fill_ns - added_ns / _ADDITION_PER_FILL
     if fill_ns > used_ns and tables_ns > 0:
         left[is_filled | is_added] = 0

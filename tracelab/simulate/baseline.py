@@ -89,7 +89,6 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     if timeline.steady is None:
         return StepBasis(whole_ns, whole_ns)
     lengths_ns = timeline.typical_lengths_ns
-    # Steps that launch nothing may be without any length: then their mean is.
     profiled_ns = int(median(lengths_ns)) or max(1, sum(lengths_ns) // len(lengths_ns))
     timed_ns = timeline.trace.info.unprofiled_step_ns
     if timed_ns is None:
@@ -115,7 +114,6 @@ _MAX_ERROR_SHARE = 0.02
 _MAX_UNEXPLAINED_SHARE = 0.02
 # Four fifths of the rounds of tests/benchmarks/judgement/measured.json are as near their median.
 _DRIFT = 0.15
-# A host that takes less of the step makes no difference to its length.
 _MIN_DECISIVE_HOST_SHARE = 0.5
 
 _NOT_TIMED = (
@@ -151,19 +149,19 @@ class Baseline(Record, eq=False):
     """The program that changes start from, and the error of its unchanged replay.
 
     Attributes:
-        program: the steady steps as they are; None where they cannot be replayed.
+        program: the steady steps; None where they cannot be replayed.
         loose: other programs that the recording allows as well.
-        steps: the numbers of the steps that are replayed; none where the whole trace is.
-        step_ns: the mean length of these steps, ns; without the profiler that of a step which
-            follows another one. None without any replay.
-        replayed_ns: what the replay says.
-        basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`.
-        not_calibrated: why they are not without the profiler, a sentence; else None.
-        error: by how much the replay is off, as a share of the measured step; None without one.
+        steps: numbers of the replayed steps; none where the whole trace is.
+        step_ns: their mean length, ns; without the profiler that of a step which follows another.
+            None without any replay.
+        replayed_ns: the same, as replayed.
+        basis: with the profiler or without it, as of `SteadyMetrics`.
+        not_calibrated: why these are with the profiler, a sentence; else None.
+        error: difference of the two as a share of `step_ns`; None without a replay.
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
-        plain_step_ns: what was timed without the profiler, as that of a step which follows another
-            one, ns; None without any replay of it.
+        plain_step_ns: timed without the profiler, as that of a step which follows another, ns; None
+            without a replay of it.
         printed: the step that predictions are carried over to.
     """
 
@@ -249,7 +247,6 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     error = calibration.step_ns / timed_ns - 1
     replayed_ns = int(replay([calibration.program]).step_ns[0])
     step_ns = round(replayed_ns / (1 + error))
-    # What was recorded need not go on so; the profiler makes neither of the two shorter.
     recorded_ns = max(recorded.step_ns or 0, recorded.replayed_ns or 0)
     why = None
     host_decides = max(calibration.host_ns, host_ns) > _MIN_DECISIVE_HOST_SHARE * timed_ns
@@ -323,7 +320,6 @@ def _why_not_steady(steps: tuple[int, ...], error: float) -> str:
 
 
 def _how_to_record(graph: Graph) -> str:
-    """The command that records what the file lacks, a sentence; "" where none would."""
     # Only CUDA has the event records that our recorder asks for, and it stores its collector.
     info = graph.host.timeline.trace.info
     if info.collector or info.platform or "hip" in info.software:
@@ -334,7 +330,6 @@ def _how_to_record(graph: Graph) -> str:
 
 
 def _unknown_wait_share(graph: Graph, program: Program) -> float:
-    """Blocking calls that waited for nothing known, as a share, in the thread with most of them."""
     calls = graph.host.blocking_calls
     waits = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
     is_explained = np.zeros(len(program.kind), dtype=np.bool_)

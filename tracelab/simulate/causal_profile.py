@@ -239,7 +239,6 @@ def critical_cycle(program: Program, time_ns: Int64Array, step_ns: int) -> Criti
 
 
 def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> IndexArray:
-    """intp[n], of each node the edge by which it was reached last; ABSENT without any."""
     arrived_ns = time_ns[program.source] + weights_ns(program)
     arrived_ns[program.lag == 1] -= step_ns * program.steps
     order = np.lexsort((arrived_ns, program.target))
@@ -250,7 +249,6 @@ def _last_edges(program: Program, time_ns: Int64Array, step_ns: int) -> IndexArr
 
 ALL, FINDING, LINE, OPERATOR, KERNEL = "all", "finding", "line", "operator", "kernel"
 HOST, GPU = "host", "GPU"
-# Without the row of others.
 _MAX_ITEMS = 60
 
 
@@ -334,7 +332,6 @@ def causal_profile(
     changes = [change for _, changes in asked for change in changes.values()]
     steps_ns = replay_edits(program, (change() for change in changes))
     remains_ns = replay_edits(gpu_chain(program), (gpu_chain(change()) for change in changes))
-    # By how much the replay is off without a change, it is with one, in proportion.
     per_replayed = basis.step_ns / replayed_ns
     answers_ns = (
         max(round(step_ns * per_replayed), min(remain_ns, basis.step_ns))
@@ -427,7 +424,6 @@ def _host_changes(selection: Selection, *, mostly_waits: bool) -> _Changes:
         return unblock(program, selection).program
 
     def free() -> Program:
-        # What the waits kept in order on two streams stays so.
         return remove(no_wait() if blocks else program, selection).program
 
     def half() -> Program:
@@ -450,20 +446,17 @@ def _kernel_changes(selection: Selection) -> _Changes:
 
 
 def _work_ns(program: Program) -> Int64Array:
-    """int64[e], ns, the host's work between calls, each nanosecond of a thread once."""
     is_work = (program.via == Via.HOST) & (program.latency_ns > 0)
     return np.where(is_work, program.latency_ns, 0)
 
 
 def _waited_ns(sites: Sites) -> Int64Array:
-    """int64[n], ns, how long the blocking calls were recorded beyond what they cost themselves."""
     program, trace = sites.program, sites.timeline.trace
     waited_ns = trace.duration_ns[program.event_id] - program.cost_ns
     return np.where(waits_for_gpu(sites), np.maximum(waited_ns, 0), 0)
 
 
 def _critical_ns(items: Items, cycle: CriticalCycle) -> Int64Array:
-    """int64[items], ns of the whole critical cycle that is work of each."""
     program, edge = items.sites.program, cycle.edge
     adds_cost = edge[program.via[edge] != Via.WAIT]
     visits = np.bincount(program.target[adds_cost], minlength=len(program))

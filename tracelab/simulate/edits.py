@@ -139,8 +139,6 @@ def _rebatch(program: Program, selection: Selection, launches: float, kernels: f
 def _call_ns(
     program: Program, is_replay: BoolArray, runs: _Runs, call_ns: int, node_ns: int
 ) -> Int64Array:
-    """int64[n], ns, what the call takes that launches all of each one's run."""
-    # A replay takes the longer the more nodes it has; all calls of the run took no less.
     is_call = (program.kind == NodeKind.CALL) & (runs.number != ABSENT)
     replays = is_call & is_replay
 
@@ -177,7 +175,6 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     number = np.full(len(chosen), ABSENT, dtype=np.int64)
     is_first = np.zeros(len(chosen), dtype=np.bool_)
     step_index = host_steps(sites.timeline, sites.program)
-    # Such work ends where its call begins, which may be a node of its own.
     other_id = program.event_id[sites.program.target[sites.other_work]]
     follows_other_work = np.isin(program.event_id, other_id)
     calls = np.flatnonzero(is_call)
@@ -202,8 +199,6 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
 
 
 def _still_blocks(program: Program, sites: Sites) -> BoolArray:
-    """bool[n], the blocking calls that an edit before this one has left as they are."""
-    # Such a call now waits for nothing, or takes no time.
     waits_now, waited = (
         np.isin(np.arange(len(of)), of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)])
         for of in (program, sites.program)
@@ -214,7 +209,6 @@ def _still_blocks(program: Program, sites: Sites) -> BoolArray:
 
 
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the host work that a batch keeps: predicted, least and most."""
     # Data loading and work outside named regions stay; other long silence stays at most.
     silent, unknown = sites.silent_shares
     stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), unknown)
@@ -455,9 +449,8 @@ class Edit(Record):
     Attributes:
         kind: one of `EDITS`.
         place: a line, a function, what a function calls (``train.item``), an operator, a call,
-            ``kernel:REGEX`` or ``rank:N``; what a finding names of its own, such as
-            ``train.py:40@pageable-batch``; None for everywhere.
-        value: of the kinds that have one.
+            ``kernel:REGEX``, ``rank:N``, or a finding's ``train.py:40@pageable-batch``; None for
+            everywhere.
     """
 
     kind: str
@@ -492,11 +485,7 @@ def parse_edit(text: str) -> Edit:
 
 
 def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
-    """Change a program once; what becomes of the programs of the places is kept with them.
-
-    Raises:
-        UsageError: the edit's place is not one.
-    """
+    """Change a program once, kept by the places; a `UsageError` if the place is not one."""
     kept = sites.edited.get(program, {})
     if edit not in kept:
         values = () if edit.value is None else (edit.value,)
@@ -514,7 +503,6 @@ def _keep_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
     def kept(changed: Program) -> Program:
         before_ns = program.latency_ns[: len(share)]
         least_ns = np.where(share > 0, times(before_ns, share), NEVER)
-        # A call that waited still does.
         waits = (program.via[: len(share)] == Via.WAIT) & is_once[program.target[: len(share)]]
         latency_ns = changed.latency_ns.copy()
         latency_ns[: len(share)] = np.maximum(

@@ -93,7 +93,6 @@ def _before_replays(
 
 def _ends_its_launch(timeline: Timeline) -> BoolArray:
     """bool[m], which timeline rows end last of what their call launched: of all branches."""
-    # What nothing launched has the last place, behind those of the events.
     last_end_ns = np.zeros(len(timeline.trace) + 1, dtype=np.int64)
     np.maximum.at(last_end_ns, timeline.launch_id, timeline.end_ns)
     is_last: BoolArray = timeline.launch_id == ABSENT
@@ -136,7 +135,6 @@ def _branches(
     graph: Graph, source: IndexArray, target: IndexArray, replays: Sequence[_Replay]
 ) -> list[Edges]:
     timeline, binding = graph.host.timeline, graph.binding
-    # Only what was waited for last shows the latency.
     is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
     is_shown &= binding.source_row[target] == source
     inferred_source, inferred_target = _inferred_branches(timeline, replays)
@@ -177,7 +175,6 @@ def _roots(timeline: Timeline, row: IndexArray) -> IndexArray:
 def _inferred_branches(
     timeline: Timeline, replays: Sequence[_Replay]
 ) -> tuple[IndexArray, IndexArray]:
-    """Infer from the times the waits between branches of graphs: pairs of rows."""
     # A node late for its stream, just after another branch's node, waited for that. Few streams are
     # branches from the start.
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
@@ -241,7 +238,6 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     )
     by_end = np.argsort(end_ns, kind="stable")
     ended_ns = end_ns[by_end]
-    # The first of a stream that was launched later is where the latest launch until then is later.
     latest_ns = [
         np.maximum.accumulate(launched_ns[stream.first_row : stream.end_row])
         for stream in timeline.streams
@@ -252,7 +248,6 @@ def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     for row, *_ in replays:
         first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
         over = int(np.searchsorted(ended_ns, first_ns, side="right"))
-        # What was launched later and is over already is little: the way back is short.
         while over and launched_ns[by_end[over - 1]] >= begun_ns:
             over -= 1
         before = by_end[max(over - 1, 0) : over]

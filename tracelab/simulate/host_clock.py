@@ -41,7 +41,6 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
     in_steps = union(timeline.trace.start_ns[step_id], timeline.trace.end_ns[step_id])
     if not len(in_steps):
         return None
-    # Also between the steps.
     in_charge = dict(phases.threads_in_charge(union(in_steps.starts[:1], in_steps.ends[-1:])))
     knot_ns, replayed_ns = _find_calls(graph, calibration, in_steps, in_charge)
     recorded = RecordedEvents(graph)
@@ -114,7 +113,6 @@ def _ends(
 def _shortened(
     length_ns: Int64Array, cost_ns: NDArray[np.float64], stretch: IndexArray, left_ns: Int64Array
 ) -> NDArray[np.float64]:
-    """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it."""
     # The profiler's time goes first; if that is too little, the rest shrinks in proportion.
     whole_ns, profiler_ns = (
         np.bincount(stretch, of_piece, len(left_ns)) for of_piece in (length_ns, cost_ns)

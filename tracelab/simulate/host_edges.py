@@ -91,7 +91,6 @@ def find_hand_overs(
     number = np.repeat(np.arange(len(threads)), [len(of_thread) for _, of_thread in threads])
     begins = np.diff(number, prepend=ABSENT) != 0
     previous_ns = np.where(begins, marks_ns[bounds[number]], np.roll(calls.end_ns, 1))
-    # A thread begins because another one made it.
     call = np.flatnonzero(begins | _follows_another(calls, previous_ns))
     begins, number, since_ns = begins[call], number[call], previous_ns[call]
     until_ns = np.where(begins, since_ns, calls.begin_ns[call])
@@ -126,7 +125,6 @@ def _longest_silences(
     since_ns: Int64Array,
     until_ns: Int64Array,
 ) -> tuple[Int64Array, Int64Array]:
-    """The first of the longest times without a mark, in each of some stretches: int64[k] twice."""
     index, mark = expand_ranges(first - 1, end)
     begin_ns = np.where(mark < first[index], since_ns[index], marks_ns[mark])
     next_ns = marks_ns[np.minimum(mark + 1, len(marks_ns) - 1)]
@@ -232,7 +230,6 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     waited_for_launch = binding.constraint == Constraint.LAUNCH
     typical_ns = binding.latencies.typical_ns[launch_index(timeline.kind[after])]
     delay_ns = timeline.start_ns[after] - timeline.trace.end_ns[timeline.launch_id[after]]
-    # All later nodes of a graph follow from the first ones.
     begins = timeline.start_ns[after] == timeline.first_start_of_launch_ns[after]
     shown_ns = delay_ns[begins & (is_replayed & waited_for_launch)[after]]
     typical_ns[is_replayed[after]] = own_latency_ns(shown_ns, 1, REPLAY_START_NS)
@@ -321,7 +318,6 @@ def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
         is_done = timeline.end_ns[source] <= calls.end_ns[waiting]
         pairs.append((np.where(is_done, source, before), waiting))
     row, call = join_pairs(pairs)
-    # Where the recording shows a longer queue, this one is no limit.
     is_limit = timeline.end_ns[row] <= calls.end_ns[call]
     row, call = row[is_limit], call[is_limit]
     has_waited = timeline.end_ns[row] > calls.begin_ns[call]

@@ -84,7 +84,6 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     for fix, of_fix, remain_ns in zip(fixes, edited, remains_ns, strict=True):
         start_ns = np.array([replayed_ns[program] for program in starts[fix.after]])
         with_fix_ns = np.array([[replayed_ns[x] for x in of_base.programs] for of_base in of_fix])
-        # Without changes before it is the step as it is.
         from_ns = round(step_ns * (int(start_ns[0]) / replayed_ns[bases[0]]))
         # By how much the replay is off without a change, it is with one, in proportion.
         new_ns = np.rint(with_fix_ns * (from_ns / start_ns[:, np.newaxis])).astype(np.int64)
@@ -120,8 +119,6 @@ def _changed(change: Change, sites: Sites, program: Program) -> Edited:
         return apply_edit(change, program, sites)
     return Edited.exactly(change(program), 1)
 
-
-# --- the interval of a prediction ---
 
 # A product took 171 us in a step with waits, 191 us in one without (shared/REPLAY.md).
 _CLOCKS = 0.1

@@ -4,7 +4,7 @@ The profiler's cost per operator, frame and driver call is fitted to the host's 
 to the step: where the GPU decides, any cost fits that. Where none fits the host, its pace is
 changed.
 
-The profiler delays nodes of CUDA graphs by 0.1 us each, and queued graphs by several: as much of
+The profiler delays nodes of CUDA graphs by 0.1 us each, and queued graphs by several us: as much of
 these gaps goes as the step needs, or both ends are possible. Kernels and other gaps stay.
 """
 
@@ -187,7 +187,6 @@ def _fit(
         return blocks.measure(candidates, blocks.replay(candidates))[0]
 
     host_ns = times_of([*map(without, _COSTS_NS.tolist())])
-    # More cost leaves less time: both run downwards.
     wanted_ns = measured_ns * np.array((1 + _NOISE, 1, 1 - _NOISE))
     least_ns, event_ns, most_ns = np.interp(wanted_ns, host_ns[::-1], _COSTS_NS[::-1]).tolist()
     is_over = host_ns[-1] > (1 + _NOISE) * measured_ns  # no cost is enough
@@ -242,7 +241,6 @@ def set_pace(program: Program, pace: float, work: BoolArray | None = None) -> Pr
 
 
 def _is_graph_gap(graph: Graph, program: Program) -> BoolArray:
-    """bool[e], which edges are the gap before a node of a replay in its stream."""
     # Between two replays only where the recording shows it: one that was queued behind another.
     launch = program.launch_node[program.target]
     is_gap: BoolArray = (program.via == Via.STREAM) & (launch != ABSENT)
@@ -265,7 +263,6 @@ def _gpu_at(timed_ns: float, fitted: Fit, far: Fit, far_scale: float) -> float:
 def _fitting_shares(
     fits: Sequence[Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
 ) -> tuple[float, float]:
-    """Find the shares of the gaps between which the step takes what it took unprofiled."""
     slower = [
         max(fit.shortest_ns / timed_ns / (1 + _NOISE), fit.host_ns / measured_ns / (1 + _FITTED))
         for fit in fits
@@ -328,7 +325,6 @@ def _between_calls(
     source, target, via = program.source, program.target, program.via
     thread = program.thread_index
     since_ns, until_ns = program.moment_ns[source], begin_ns[target]
-    # The way from a call's begin to its end is the call's own.
     is_new = program.event_id[source] != program.event_id[target]
     direct = np.flatnonzero((program.lag == 0) & is_new & np.isin(via, (Via.HOST, Via.THREAD)))
     handed = direct[via[direct] == Via.THREAD]
@@ -483,7 +479,6 @@ class _Blocks:
         block = (step_index - step_index.min()) // block_steps
         on_thread = np.flatnonzero(_calls_of_steps(graph, program))
         _, first = np.unique(block[on_thread], return_index=True)
-        # A last block of fewer steps would count too much of what comes once a block.
         self._whole_blocks = max(1, program.steps // block_steps)
         self._whole_block_steps = block_steps
         self._repeated_steps = max(0, block_steps - program.steps)
@@ -496,7 +491,6 @@ class _Blocks:
         onward = by_host & (program.lag == 1) & (program.target == self._entry[0])
         self._onward = np.flatnonzero(onward)
         self.go_on = bool(onward.any())
-        # The recorder timed whole steps; the first call comes some time after their begin.
         step_id = timeline.steps[step_index[self._entry[0]]].event_id
         head_ns = start_ns[program.event_id[self._entry[0]]] - start_ns[step_id]
         self._wrap = np.flatnonzero(onward & (program.via == Via.HOST))
@@ -542,7 +536,6 @@ class _Blocks:
     def _ends_of_repeated(
         self, programs: Sequence[Program], latency_ns: Int64Array, ends_ns: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The same of a block of more steps than the programs have."""
         # The pace stays from the first repetition to the block's last: exact if the block ends with
         # a repetition.
         steps = programs[0].steps

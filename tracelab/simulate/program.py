@@ -31,7 +31,6 @@ _Result = TypeVar("_Result")
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
-# The columns of a program's nodes that stay as they are where only some of its nodes are kept.
 NODE_COLUMNS = (
     "kind",
     "event_id",
@@ -162,9 +161,9 @@ class Edited(Record):
     """A program with a change, as far as the change is known.
 
     Attributes:
-        program: what is predicted.
-        low, high: the bounds that the change leaves open, the faster one first; often the same.
-        count: how many calls, activities or waits it changed.
+        program: the prediction.
+        low, high: its bounds, the faster one first; often the same.
+        count: changed calls, activities or waits.
         reason: why there is no better answer, a clause.
     """
 
@@ -264,7 +263,6 @@ def remove_activities(program: Program, nodes: BoolArray, gap_ns: Int64Array) ->
     kind = program.activity_kind
     gap_to_kept_ns = gap_ns[kind[before[program.target]], kind[program.target]]
     changed = replace_cost(program, nodes, 0)
-    # Whoever waits for one of them still waits for what came before it in its stream.
     changed = replace_latency(changed, is_stream & into, 0)
     changed = replace_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
     holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
@@ -347,7 +345,6 @@ def _slower(
         end_ns = np.cumsum(program.cost_ns[nodes])
         start_ns = end_ns - program.cost_ns[nodes]
         first = np.searchsorted(nodes, target[index])
-        # As long as the other takes, at the speed that is left for the compute.
         beside_ns = program.cost_ns[source[index]] / (1 + slower[target[index]])
         beside = union(start_ns[first], start_ns[first] + beside_ns.astype(np.int64))
         within_ns = measure_within(beside, start_ns, end_ns)

@@ -70,7 +70,6 @@ def _program(
     all_edges: Sequence[Edges],
     order: IndexArray,
 ) -> Program:
-    """The nodes in order with their edges; an edge that runs against the order is left out."""
     calls, host_call = nodes.calls, nodes.host_call
     begin_count, no_activity = len(nodes.begin_call), np.full(len(host_call), ABSENT)
     no_thread = np.full(len(nodes.activity), ABSENT)
@@ -111,9 +110,7 @@ def _program(
     )
 
 
-# A step longer than this multiple of the median one is not typical.
 _MAX_TYPICAL_FACTOR = 2.5
-# Steps after those that make up these nodes are left out: more of them say nothing new.
 _MAX_NODES = 8_000
 
 
@@ -162,7 +159,6 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     stands_in, wrapped = _wrapped(recorded, is_inside)
     lag = (~is_inside[whole.source]).astype(np.int8)
     source = np.where(lag == 1, stands_in[whole.source], whole.source)
-    # A thread goes on with the next step as between the recorded ones.
     is_kept = (lag == 0) | (whole.via != Via.HOST)
     cut = replace(whole, lag=lag).select(is_inside, is_kept, source)
     steps, length_ns = last_step - first_step + 1, last.end_ns - first.start_ns
@@ -258,7 +254,6 @@ def _between_ns(
     first_step: int,
     last_step: int,
 ) -> Int64Array:
-    """int64[k], ns, the host's work from its last call of the steps to its first of the next."""
     trace, steps = timeline.trace, timeline.steps
     event_id = np.array([step.event_id for step in steps], dtype=np.intp)
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]

@@ -143,7 +143,6 @@ def _blocks(
 
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
 REPETITIONS = 4
-# So many programs in one pass, and fewer where they are large.
 _MAX_PROGRAMS, _MAX_ROWS = 64, 2**24
 
 
@@ -190,7 +189,6 @@ def _replay_in_parts(
 def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Replayed:
     node_count = len(base)
     source, target, lag, weight_ns = _joined_edges(programs, base)
-    # A block may follow what leads along a thread or a stream in all programs.
     is_along = np.zeros(len(weight_ns), dtype=np.bool_)
     edge = np.flatnonzero(np.isin(base.via, (Via.HOST, Via.THREAD, Via.STREAM)))
     is_along[edge] = (weight_ns[edge] > NEVER // 2).all(axis=1)
@@ -201,10 +199,8 @@ def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Rep
     np.cumsum(along_ns, axis=0, out=along_ns)
     weight_ns = weight_ns[order.edge]
     weight_ns -= along_ns[order.position_of_edge]
-    # The lower half of the table is the repetition before.
     origin = order.position[source[order.edge]] + np.where(lag[order.edge] == 1, node_count, 0)
     time_ns = np.full((2 * node_count, len(programs)), NEVER, dtype=np.int64)
-    # What nothing leads to begins as recorded.
     begins = np.ones(node_count, dtype=np.bool_)
     begins[base.target[base.lag == 0]] = False
     recorded_ns = 0 if base.is_repeated else base.moment_ns - base.moment_ns.min()
@@ -232,7 +228,6 @@ def _run(
     along_ns: NDArray[np.int64],
     earliest_ns: NDArray[np.int64],
 ) -> None:
-    """Reach every node once: the upper half of the table is written."""
     for block in blocks:
         reached_ns, along = time_ns[block.positions], along_ns[block.positions]
         np.subtract(earliest_ns[block.positions], along, out=reached_ns)
@@ -250,7 +245,6 @@ def _run(
 def _joined_edges(
     programs: Sequence[Program], base: Program
 ) -> tuple[IndexArray, IndexArray, NDArray[np.int8], NDArray[np.int64]]:
-    """Join all edges: sources, targets, lags, and int64[e, p] of what each takes, ns."""
     shared = len(base.source)
     columns = np.concatenate(
         [np.stack((of.source[shared:], of.target[shared:], of.lag[shared:])) for of in programs],
@@ -267,7 +261,6 @@ def _joined_edges(
     added_index = shared + index.ravel()
     for number, program in enumerate(programs):
         of_program = weights_ns(program)
-        # Few edges differ from the base.
         changed = np.flatnonzero(of_program[:shared] != base_ns)
         weight_ns[changed, number] = of_program[changed]
         count = len(of_program) - shared

@@ -115,11 +115,7 @@ class Sites:
         return self.graph.host.timeline
 
     def select(self, place: str | None) -> Selection:
-        """The part of the program that a place is; None is all of it.
-
-        Raises:
-            UsageError: the place is not one.
-        """
+        """The part of the program that a place is, or a `UsageError`; None is all of it."""
         if place not in self._selections:
             self._selections[place] = self._select(place)
         return self._selections[place]
@@ -262,7 +258,6 @@ class Sites:
             file, number = line["file"], int(line["line"])
             return self._select_call_sites(lambda x: x.line == number and _is_file(x.file, file))
         function, _, called = place.rpartition(".")
-        # A name of the file may have a dot itself.
         if function and not any(_is_named(x, place) for x in self.timeline.trace.strings):
             return self._select_call_sites(lambda x: (x.function, x.call) == (function, called))
         return self._select_name(place)
@@ -313,7 +308,6 @@ class Sites:
     def _select_inside(
         self, events: Int64Array, is_one: Callable[[Int64Array], BoolArray]
     ) -> Selection:
-        """Select what was called inside some events (event ids), and those that are calls."""
         regions = self.regions(events)
         return self._select_calls(
             lambda calls: is_one(calls) | self._are_inside(calls, regions), lambda: regions
@@ -331,7 +325,6 @@ class Sites:
         return self._select_calls(made_there, regions)
 
     def _select_these(self, event_id: Int64Array, place: str | None = None) -> Selection:
-        """Some calls, in their region of a place, or activities with their launches."""
         program = self.program
         chosen, launch = np.isin(program.event_id, event_id), program.launch_node
         launched = launch[chosen & ~self._is_host]
@@ -348,7 +341,6 @@ class Sites:
         return Selection(self, calls, activities, made_there=made_there, regions=regions)
 
     def _select_pauses(self, calls: BoolArray) -> Selection:
-        """The other work that ends with some calls (bool[n]), and none of the calls."""
         program, none = self.program, np.zeros(len(calls), dtype=np.bool_)
         made = np.isin(program.event_id, program.event_id[calls])
         edges = np.flatnonzero(self.other_work & made[program.target])
@@ -407,7 +399,6 @@ class Sites:
         return inside
 
     def _add_helpers(self, regions: Mapping[int, Intervals]) -> Mapping[int, Intervals]:
-        """The same regions, and when other threads worked for them."""
         by_python = [region for thread, region in regions.items() if thread in self._python_threads]
         meanwhile = reduce(join, by_python, union([], []))
         helpers = {*range(len(self.timeline.trace.threads))} - self._python_threads
@@ -431,7 +422,6 @@ class Sites:
         source, target = program.source[edges], program.target[edges]
         from_ns, to_ns = times_of(trace, program, edges)
         length_ns = to_ns - from_ns
-        # Threads that share a region are one.
         distinct = [None, *dict.fromkeys(regions.values())]
         number_of = {region: number for number, region in enumerate(distinct)}
         number = np.array([number_of[regions.get(x)] for x in range(len(trace.threads))])

@@ -53,7 +53,6 @@ _FOUND_ONCE = frozenset(("aten::nonzero",))  # what is advised of positions: onc
 # What Python asks of a tensor to decide a branch: `if norm > limit`.
 DECIDES = frozenset(("aten::is_nonzero",))
 _DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
-# The call of a copy takes this long if the trace shows none.
 _DEFAULT_COPY_CALL_NS = 5_000
 
 
@@ -110,7 +109,6 @@ def _after_waits_of(program: Program, selection: Selection) -> BoolArray:
 def _count_before(
     sites: Sites, waits: Int64Array, thread_index: NDArray[np.int32], call: IndexArray
 ) -> IndexArray:
-    """intp[k], how many of some waits (event ids) a thread made before each call (node) began."""
     trace, count = sites.timeline.trace, np.zeros(len(call), dtype=np.intp)
     start_ns = trace.start_ns[sites.program.event_id[call]]
     for thread, index in groups_of(thread_index):
@@ -123,7 +121,6 @@ def queues(program: Program, selection: Selection) -> Edited:
     """Each stream has a hardware queue of its own."""
     shared = (program.via == Via.QUEUE) & selection.activities[program.target]
     changed = remove_edges(program, shared)
-    # What stood behind work that waited for communication now runs beside the communication.
     awaited = np.full(len(program.kind), ABSENT, dtype=np.intp)
     of_comm = program.activity_kind[program.source] == Kind.COMM
     of_comm &= (program.via == Via.EVENT) & (program.latency_ns != NEVER)
@@ -186,7 +183,6 @@ def calls_in_same_operators(sites: Sites, calls: BoolArray) -> BoolArray:
 
 
 def _enclosing(sites: Sites, calls: BoolArray, names: frozenset[str]) -> Int64Array:
-    """int64[k], of each call the operator of these names around it, else ABSENT."""
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
     return operators.around(sites.operators_of(calls)[calls], is_named)
@@ -207,7 +203,6 @@ def remove_waits(program: Program, calls: BoolArray, is_copy: BoolArray) -> Prog
 
 
 def _read_copies(sites: Sites, calls: BoolArray) -> BoolArray:
-    """bool[n], the copies to the host that some calls made only to look at a value."""
     reads = _enclosing(sites, calls, _READS | SIZED_BY_DATA)
     read_id = sites.timeline.operators.event_id[np.unique(reads[reads != ABSENT])]
     is_read = calls & sites.inside(sites.regions(read_id))
@@ -218,7 +213,6 @@ def _read_copies(sites: Sites, calls: BoolArray) -> BoolArray:
 
 
 def _keep_order(program: Program, waiting: Program, sites: Sites, calls: BoolArray) -> Program:
-    """Keep in order by event waits of the streams what blocking calls kept in order."""
     waits = (waiting.via == Via.WAIT) & (waiting.latency_ns != NEVER)
     waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
     waits &= sites.copy_direction[waiting.source] != "d2h"
@@ -253,7 +247,6 @@ _GEN5 = ("H100", "H200")
 _ANY_GB_PER_S = (11.0, 57.0)
 _OF_GPU_UNKNOWN = "how fast this GPU copies pinned memory is not known"
 _BYTES_UNKNOWN = "the file does not say how many bytes its copies move"
-# A copy takes this long before the first byte.
 _MIN_COPY_NS = 1_000
 _MAX_SIZE_FACTOR = 4
 
@@ -272,9 +265,6 @@ def prefetch(program: Program, selection: Selection) -> Edited:
         _ahead(of, sites, copies) for of in (pinned.program, pinned.low, pinned.high)
     )
     return Edited(middle, low, high, int(copies.sum()), pinned.reason)
-
-
-# --- pinned ---
 
 
 def _pinned(program: Program, sites: Sites, copies: BoolArray) -> Edited:
@@ -334,11 +324,7 @@ def _pinned_bandwidth(sites: Sites, copies: BoolArray) -> tuple[float, float, st
     return *_ANY_GB_PER_S, _OF_GPU_UNKNOWN
 
 
-# --- one step ahead ---
-
-
 def _ahead(program: Program, sites: Sites, copies: BoolArray) -> Program:
-    """Run copies in their own stream, launched by the call of the step before."""
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
@@ -349,7 +335,6 @@ def _ahead(program: Program, sites: Sites, copies: BoolArray) -> Program:
     device_number = sites.timeline.device_number[program.row]
     for _, nodes in groups_of(np.where(copies, device_number, ABSENT)):
         changed = chain_activities(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
-        # Each is launched when that of the step before was; without steps, the one before it.
         per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
         call = np.roll(program.launch_node[nodes], per_step)
         is_first, has_call = np.arange(len(nodes)) < per_step, call != ABSENT
@@ -413,7 +398,6 @@ def _find_feeds(
 
 
 def _moved(program: Program, sites: Sites, nodes: BoolArray) -> Program:
-    """Run activities in streams of their own, and let nothing wait for them."""
     before, lag = kept_before(program, nodes)
     has_input = nodes & (before != ABSENT) & (sites.copy_direction != "h2d")
     feeds = np.isin(program.via, (Via.STREAM, Via.EVENT)) & nodes[program.source]

@@ -38,7 +38,6 @@ _MIN_NOTABLE_SHARE = 0.02
 _MIN_SHARE_AROUND = 0.05
 # In a program of replays: of the activities, and beside each of them.
 _MIN_REPLAYED_SHARE, _MAX_EAGER_PER_REPLAY = 0.5, 20
-# The place of most does not need all.
 _MAX_LOOKED_UP_LAUNCHES = 20_000
 _COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
 _MARKS_SINCE = "2.1"  # `mark_static_address`
@@ -193,11 +192,9 @@ def find_capture(context: Context) -> Capture | None:
 def _chosen_step(
     context: Context, step_index: NDArray[np.int32], start_ns: Int64Array
 ) -> IndexArray:
-    """intp[k], the steady step of host calls, else ABSENT; 0 in a window without any."""
     steady = context.timeline.steady
     if steady is None:
         timeline, begin_ns = context.timeline, context.window.start_ns
-        # The first activity may have been launched before the window.
         is_inside = context.is_inside(timeline.start_ns, timeline.end_ns)
         launch_id = timeline.launch_id[is_inside & (timeline.launch_id != ABSENT)]
         first_ns = context.trace.start_ns[launch_id].min(initial=begin_ns)
@@ -214,7 +211,6 @@ def _chosen_step(
 def _find_blockers(
     context: Context, launches: _Calls
 ) -> tuple[tuple[Blocker, ...], _Calls, IndexArray]:
-    """Find the blockers, their calls by start, and the index of the blocker of each (intp[k])."""
     costs, steps = context.blocking_calls, int(launches.step.max()) + 1
     step = _chosen_step(context, costs.step_index, costs.calls.start_ns)
     is_chosen = (step != ABSENT) & (costs.calls.kind != Blocking.ALLOCATION)
@@ -315,8 +311,6 @@ def _other_threads(context: Context, launches: _Calls, rows: IndexArray) -> tupl
 
 
 def _top_place(context: Context, launch_id: Int64Array) -> str:
-    """Name the place of most of some launches (int64[k], event ids), else ""."""
-    # In compiled code that is the operator: the program calls no more than the model there.
     in_compiled = compiled_regions(context.trace).innermost(launch_id) != ABSENT
     sites = [
         replace(site, call=None, line=None) if is_compiled else site
@@ -337,7 +331,6 @@ def _largest_segment(
     blockers: tuple[Blocker, ...],
     blocker_of: IndexArray,
 ) -> Segment:
-    """Find the segment between two calls that has most launches, with all its repetitions."""
     steps, is_end = int(launches.step.max()) + 1, blocker_of != ABSENT
     number = np.searchsorted(calls.start_ns[is_end], launches.start_ns)
     nowhere = (ABSENT, ABSENT)  # after the last, and before the first

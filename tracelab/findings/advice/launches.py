@@ -120,7 +120,6 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     is_less_cut = as_is.cut_in is not None and after.cut_in is None
     if not changes_by_size and (is_enough or not (gains or is_less_cut)):
         return _Plan((), as_is, change)
-    # What changes by the size of a result no longer does.
     then = None if has_sizes else find_change(context, after.repetitions)
     return _Plan(removed, after, then)
 
@@ -153,9 +152,6 @@ def _fix(context: Context, capture: Capture, plan: _Plan) -> Instead:
     return _shortened(text, goal, first, plan.removed)
 
 
-# --- what comes first ---
-
-
 def _step(name: str, **values: str) -> Step:
     return Step(_STEPS[name].text.format(**values), _STEPS[name].avoids)
 
@@ -184,9 +180,6 @@ def _needed_at_once(capture: Capture, segment: Segment) -> str:
     places = _places(needed, has_steps=capture.has_steps)
     whole = "a step" if capture.has_steps else "the whole"
     return _SENTENCES["needed"].format(places=places, whole=whole)
-
-
-# --- what to capture ---
 
 
 def _goal(capture: Capture, segment: Segment) -> tuple[str, str, str]:
@@ -251,9 +244,6 @@ def _is_compiled(capture: Capture) -> bool:
     return capture.compiled_share > _MIN_COMPILED_SHARE
 
 
-# --- what it needs ---
-
-
 def _open_conditions(capture: Capture, plan: _Plan, *, has_first: bool) -> list[str]:
     change = plan.change
     is_met = {
@@ -271,9 +261,6 @@ def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
         return False
     launch_id = context.timeline.launch_id[np.concatenate(plan.segment.repetitions)]
     return not np.isin(context.phases.phases_of(launch_id), _TRAINING).any()
-
-
-# --- sentences ---
 
 
 def _shortened(text: str, goal: str, first: Sequence[Step], calls: Sequence[Blocker]) -> Instead:

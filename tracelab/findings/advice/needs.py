@@ -78,7 +78,6 @@ def awaited_results(graph: Graph, waits: Int64Array) -> NDArray[np.int8]:
     ended_index, ended_row = _copies_ended_by(graph, copy_row, np.flatnonzero(~is_resolved))
     call_index, row = np.append(call_index, ended_index), np.append(row, ended_row)
     is_behind = _has_work_behind(graph, call_index, row)
-    # What a call waited for was over by its end: of others only that is certain.
     is_known = is_resolved | (is_behind & np.isin(np.arange(len(calls)), ended_index))
     names = timeline.trace.name_index[waits].tolist()
     places = grouped(zip(call_sites(timeline, waits), names, strict=True))

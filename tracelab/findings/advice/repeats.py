@@ -120,7 +120,6 @@ def _first_difference(
 
 
 def _rows_after(context: Context, call_id: Int64Array, step: IndexArray) -> IndexArray:
-    """intp[k, `_LAUNCHES`], rows of the kernels launched after calls in their steps."""
     timeline, trace = context.timeline, context.trace
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     start_ns, thread = (x[timeline.launch_id[rows]] for x in (trace.start_ns, trace.thread_index))

@@ -59,7 +59,6 @@ def _remedy(record: Mapping[str, Any], place: str) -> Remedy:
 
 
 def _joined(value: Any, between: str = " ") -> Any:
-    """Join the lines of each text in a record by spaces, those of patterns by nothing."""
     if isinstance(value, str):
         return between.join(value.splitlines())
     if isinstance(value, list):
@@ -111,6 +110,5 @@ def _exclude(
     return events[~np.isin(events, function(graph, events, **parameters))]
 
 
-# The first of two for one event counts.
 _FILE = Path(__file__).parents[1] / "remedies.toml"
 REMEDIES = Registry[Remedy](load_remedies(_FILE.read_text(encoding="utf-8"), _FILE.name))

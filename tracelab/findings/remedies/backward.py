@@ -42,7 +42,6 @@ _ONLY_FORWARD = re.compile(
 
 def calls_again(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
     """All but the first of the calls that run the same nodes, and what goes back through them."""
-    # Calls that ask for several leaves are of different results, or products of a Hessian.
     timeline = graph.host.timeline
     trace = timeline.trace
     calls = Nesting(trace, events)
@@ -115,7 +114,6 @@ def _useless_passes(timeline: Timeline) -> list[tuple[Int64Array, BoolArray]]:
 def _is_first_pass(
     timeline: Timeline, gradients: Int64Array, step_ns: Int64Array, thread: int
 ) -> BoolArray:
-    """bool[k], which gradients are of the first backward pass since an optimizer's step."""
     trace = timeline.trace
     begins = named(trace, _RUN_BACKWARD.search, Category.PYTHON)
     if not len(trace.of_category(Category.PYTHON)):
@@ -125,7 +123,6 @@ def _is_first_pass(
         begins = operators.event_id[is_start]
     begin_ns = np.sort(trace.start_ns[begins[trace.thread_index[begins] == thread]])
     pass_index = np.searchsorted(begin_ns, trace.start_ns[gradients], side="right") - 1
-    # A pass that stores no gradient, as of `autograd.grad`, is not one of these.
     passes = np.unique(pass_index[pass_index != ABSENT])
     interval_of_pass = np.searchsorted(step_ns, begin_ns[passes], side="right")
     is_first = np.diff(interval_of_pass, prepend=-1) > 0
@@ -145,7 +142,6 @@ def _find_unneeded(timeline: Timeline, gradients: Int64Array, is_added: BoolArra
     before = gradients[is_added & (trace.start_ns[gradients] < last_ns)]
     if not len(before):
         return behind
-    # The node before each addition whose products it is of, unless a cleared gradient lies between.
     nodes = engine[match_names(trace, engine, _HAS_PRODUCTS.search)]
     position = np.searchsorted(trace.start_ns[nodes], trace.start_ns[before]) - 1
     kept = trace.start_ns[gradients[~is_added]]

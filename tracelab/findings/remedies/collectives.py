@@ -87,7 +87,6 @@ def gradients_of_microbatches(graph: Graph, _events: Int64Array) -> Int64Array:
     is_excess &= before_step < len(step_ns)
     sends = _issuing(graph, rows[is_excess[pass_number]])
     copies = named(trace, _COPIES_GRADIENT.search, *_NAMED)
-    # Into a bucket before the last one of a pass is sent, and back after that.
     last_ns = launch_ns[np.append(first[1:], len(rows)) - 1]
     is_back = match_names(trace, copies, _COPIES_BACK.__eq__)
     pass_index = np.searchsorted(last_ns, trace.start_ns[copies]) - is_back

@@ -98,7 +98,6 @@ def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
     for known, pattern in _LETTERS.items():
         letter[operators.have_name(re.compile(pattern).search)] = known
     letter[(letter == "p") & ~holds_product] = _OTHER
-    # What a known operator calls is part of it.
     is_outermost = operators.around(operators.parent_index, letter != _OTHER) == ABSENT
     is_part = np.zeros(len(letter), dtype=np.bool_)
     for thread, outermost in groups_of(np.where(is_outermost, operators.thread_index, ABSENT)):

@@ -46,7 +46,6 @@ _MAKES = re.compile(
     r"^<built-in method (?:tensor|as_tensor|from_numpy|scalar_tensor|full|zeros|ones|empty|arange"
     r"|linspace|eye|rand|randn|randint|randperm) of "
 )
-# The read's own copy is one of them.
 _MAX_LAUNCHES_BETWEEN_READS = 5
 # Of small copies that directly follow another one.
 _MAX_BYTES, _MIN_COPIES_OF_STEP = 65_536, 10
@@ -180,7 +179,6 @@ def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
 
 def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     """Small copies that directly follow another one on their thread, in steps that have many."""
-    # The first of a row stands for the copy that replaces them.
     timeline = graph.host.timeline
     trace = timeline.trace
     launched = np.flatnonzero(timeline.launch_id != ABSENT)
@@ -199,7 +197,6 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
         step_indices(graph, following), return_inverse=True, return_counts=True
     )
     many = following[(count[of_step] >= _MIN_COPIES_OF_STEP) & (step[of_step] >= 0)]
-    # Without a copy all that was called for it goes: its memory, and the wait for it.
     operators, frames = timeline.operators, python_frames(timeline)
     around = operators.around(operators.innermost(many), operators.parent_index == ABSENT)
     called = frames.innermost(many)

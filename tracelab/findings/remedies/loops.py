@@ -59,7 +59,6 @@ _CELL_BACKWARD = re.compile(
 
 _ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
 _MIN_EXPERTS_OF_LAYER = 2
-# More than its input.
 _MIN_CASTS_OF_OPERATOR = 2
 # Of a loop over parameters, with nothing else in between: operators, and those that write in place.
 _MIN_OPERATORS, _MIN_UPDATES = 16, 6
@@ -200,7 +199,6 @@ class _Calls(Arrays):
 def _calls_of_program(graph: Graph, launch_id: Int64Array) -> _Calls:
     timeline = graph.host.timeline
     frames, operators = python_frames(timeline), timeline.operators
-    # The last is for ABSENT.
     of_program = np.append(frames.have_name(is_program_frame), True)
     is_built_in_frame = np.append(frames.have_name(is_built_in), False)
     parent_index = np.append(frames.parent_index, ABSENT)
@@ -251,7 +249,6 @@ def cells_in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> BoolArray:
-    """bool[k], events from the first of some others to the last one, on their threads."""
     is_between = np.isin(trace.thread_index[events], trace.thread_index[others])
     is_between &= trace.start_ns[events] >= trace.start_ns[others].min(initial=_NEVER)
     is_between &= trace.end_ns[events] <= trace.end_ns[others].max(initial=0)
@@ -292,7 +289,6 @@ def casts_again(graph: Graph, events: Int64Array) -> Int64Array:
     step = step_indices(graph, operators.event_id[of_owner])
     key = np.stack((frames.names(module), step), axis=1)
     _, use = np.unique(key, axis=0, return_inverse=True)
-    # Of each module and step all but the first call, which may run several such operators.
     first_call = np.full(int(use.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first_call, use, module)
     return chosen(operators.event_id, of_weights[module > first_call[use]])
@@ -316,7 +312,6 @@ def updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
         return NO_EVENTS
     outer = operators.event_id[is_outermost]
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
-    # What takes parts of a sequence, as `values[t] = ...`, is no loop over parameters.
     takes_a_part = match_names(trace, outer, _TAKES_A_PART.match)
     outer = outer[takes_a_part | (counts_inside(trace, outer, launching) > 0)]
     outer = outer[np.lexsort((trace.start_ns[outer], trace.thread_index[outer]))]

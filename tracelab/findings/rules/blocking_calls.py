@@ -85,7 +85,6 @@ def _blocking_calls(context: Context) -> list[Candidate]:
     calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
     is_copy = calls.kind == Blocking.COPY
     is_copy &= context.copies_pageable_memory(calls.event_id, call_sites)
-    # The synchronize after such a copy is made at the same call site.
     sites_of_copies = {call_sites[index] for index in np.flatnonzero(is_copy).tolist()}
     belongs_to_copy = np.array([site in sites_of_copies for site in call_sites], dtype=np.bool_)
     is_chosen = (calls.kind != Blocking.ALLOCATION) & ~belongs_to_copy
@@ -188,8 +187,6 @@ def _waits_in_a_row(context: Context, is_chosen: BoolArray) -> Mapping[_Place, t
 
 
 def _pairs_in_a_row(context: Context, number: Int64Array) -> list[tuple[int, int]]:
-    """Find pairs of places, of which one mostly waits right after the other for the same work."""
-    # Calls of one place (int64[blocking calls]) with none of another between count once.
     calls, launch_id = context.blocking_calls.calls, context.timeline.launch_id
     launched_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     runs: Counter[int] = Counter()
@@ -262,7 +259,6 @@ def _pageable_copies(context: Context) -> list[Candidate]:
                 {"what": capitalize_start(called(call_site, "copy"))},
                 evidence=context.evidence(copy_row),
                 lost=lost,
-                # What the host does between these calls is not theirs.
                 limit_ns={
                     device: blocked_ns + (measure(exposed[device]) if device in exposed else 0)
                     for device in lost
@@ -275,7 +271,6 @@ def _pageable_copies(context: Context) -> list[Candidate]:
 
 
 def _copies(context: Context) -> tuple[IndexArray, tuple[CallSite, ...]]:
-    """Find the pageable copies that begin or cost idle in the window: timeline rows, call sites."""
     timeline, window = context.timeline, context.window
     rows = context.pageable_copy_row
     start_ns = timeline.start_ns[rows]
@@ -345,7 +340,6 @@ def _other_threads(context: Context, call_index: IndexArray) -> list[Candidate]:
     for (thread, call_site), group in grouped(zip(threads, call_sites, strict=True)).items():
         index = call_index[group]
         api = _names(context, index)[int(np.argmax(costs.caused_idle_ns[index]))]
-        # Without the number that Kineto puts before it.
         name = re.sub(r"^thread \d+ \((.+)\)$", r"\1", context.trace.threads[thread].name)
         values = {"thread": f"thread {name}" if name else "one thread"}
         case, place, remedy = ALLOCATOR.cases["other_threads"], (call_site, api), remedies[group[0]]

@@ -38,18 +38,14 @@ _COMPARISONS = (
     " A collective also waits for the slowest rank: record all ranks and compare them.",
     " It also waits until the peer sends: record all ranks and compare them.",
 )
-# The recording may cut a step.
 _MAX_TIMES_OF_STEP = 1.5
-# What keeps other work waiting, so that it can be named.
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _KEEPS_WAITING = (*_COMPUTE_WAITS, OverlapBlocker.HARDWARE_QUEUE)
 
 # Where the host launches something late, that is what to change, and findings of their own say so.
 WITHOUT_CHANGE = tuple(x for x in OverlapBlocker if x not in _KEEPS_WAITING)
 
-# Where it is, and its name on the GPU -> what runs alone, in words.
 _Subject = Callable[[CallSite, str], str]
-# Its name on the GPU, its overlap blocker -> the case.
 _CaseOf = Callable[[str, OverlapBlocker], Case]
 
 
@@ -276,7 +272,6 @@ def _peer_copies(context: Context) -> list[Candidate]:
         bound_ns = sum_by_device(
             timeline.device_number[exposed.row[piece_index]], exposed.bound_ns[piece_index]
         )
-        # The copies can overlap with no more compute than there is.
         compute = context.time_of(np.flatnonzero(timeline.kind == Kind.COMPUTE))
         limit_ns = {}
         for device in lost:

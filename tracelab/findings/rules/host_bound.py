@@ -57,7 +57,6 @@ def _late_work(context: Context) -> list[Candidate]:
     ]
     if _has_collectives(context):
         return candidates
-    # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
 
 
@@ -70,7 +69,6 @@ def _late_groups(
     remedies, of_piece, of_launch, place = _remedies_of(context, is_row, is_inside)
     groups = []
     for index, remedy in enumerate(remedies):
-        # A piece belongs to what the host was in, else to what the late launch was made in.
         parts = [(is_row & (of_launch == index), is_inside & (of_piece == 0))]
         if remedy is not None:
             parts.append((is_row, is_inside & (of_piece == index)))
@@ -91,8 +89,6 @@ def _late_groups(
 def _remedies_of(
     context: Context, is_row: BoolArray, is_piece: BoolArray
 ) -> tuple[list[Remedy | None], IndexArray, IndexArray, IndexArray]:
-    """Find remedies; which of them selected pieces have, and bubbles; the place of each bubble."""
-    # Each event is looked up once.
     bubbles, culprits = context.bubbles, context.idle_culprits
     piece = np.flatnonzero(is_piece & ~culprits.is_launch & (bubbles.covered(is_row) > 0))
     events, of_culprit = np.unique(culprits.event_id[piece], return_inverse=True)
@@ -150,7 +146,6 @@ def _launching_threads(context: Context, piece: IndexArray) -> tuple[NDArray[np.
 
 
 def _is_before_replay(row: IndexArray, context: Context) -> BoolArray:
-    """bool[k], which timeline rows, ABSENT for none, are the first node of a graph's replay."""
     return np.asarray((row != ABSENT) & replayed(context.timeline)[row])
 
 
@@ -230,7 +225,6 @@ def _holds_launch(context: Context) -> BoolArray:
 def _top_culprit(
     context: Context, selection: Selection, remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
-    """Find what blocked the GPU in most of some idle time: its name, call site; events of all."""
     bubbles = context.bubbles
     length_ns = bubbles.end_ns - bubbles.start_ns
     bubble, piece = longest = bubbles.longest(selection, length_ns, _MAX_LOOKED_UP_BUBBLES)
@@ -272,9 +266,6 @@ def _are_of_backward(context: Context, events: Int64Array) -> BoolArray:
     return of_backward
 
 
-# --- TL302 ---
-
-
 def _late_data(context: Context) -> list[Candidate]:
     """Find idle time in which the launching thread loaded data, by what the fix is."""
     bubbles = context.bubbles
@@ -308,13 +299,11 @@ def _late_data(context: Context) -> list[Candidate]:
 
 
 def _longest(length_ns: Int64Array, keys: Sequence[_Key]) -> _Key:
-    """Return the key with the longest total time."""
     groups = grouped(keys)
     return max(groups, key=lambda key: int(length_ns[groups[key]].sum()))
 
 
 def _loading_regions(context: Context, idle: Collection[Intervals]) -> IntArray:
-    """Event ids of the regions that load data beside some idle time, the longest first."""
     trace = context.trace
     first_ns = min(int(time.starts[0]) for time in idle)
     last_ns = max(int(time.ends[-1]) for time in idle)

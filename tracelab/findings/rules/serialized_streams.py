@@ -21,7 +21,6 @@ from tracelab.model.wording import kernel_text
 _MIN_WINDOW_SHARE = 0.5
 _MAX_BLOCKS_PER_MULTIPROCESSOR = 0.5
 _MAX_SHARED_WINDOW_SHARE = 0.001
-# Whose arguments are looked up.
 _MAX_LAUNCHES = 2_000
 
 
@@ -50,7 +49,6 @@ def _candidates(
         length_ns = serialized.end_ns[piece_index] - serialized.start_ns[piece_index]
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
-        # Without room both take as long side by side: nothing is lost.
         has_room = blocker != OverlapBlocker.NO_FREE_SM and _has_room(context, int(piece_index[0]))
         lost = context.time_of_pieces(serialized, piece_index) if has_room else {}
         limit_ns = {
@@ -135,9 +133,6 @@ EVENT_WAIT: Rule = load_rule(
 INDEPENDENT_WORK: Rule = load_rule(
     "TL205", lambda context: _candidates(context, INDEPENDENT_WORK, _OTHER_BLOCKERS)
 )
-
-
-# --- a note ---
 
 
 def few_blocks(context: Context) -> str:

@@ -91,7 +91,6 @@ def _stacks(context: Context) -> list[Candidate]:
 
 
 def _missing_launches(context: Context) -> list[Candidate]:
-    """Count the GPU activities without a launch; they are a warning by their share of the time."""
     timeline = context.timeline
     has_no_launch = timeline.launch_id == ABSENT
     count = int(has_no_launch.sum())

@@ -117,7 +117,6 @@ def _first_use_candidate(
 
 
 def _idle_during(context: Context, event_id: IntArray) -> tuple[dict[int, Intervals], IntArray]:
-    """Find the idle of each device during some events of the host, and those that cost any."""
     trace = context.trace
     start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
     during = union(start_ns, end_ns)
@@ -127,9 +126,6 @@ def _idle_during(context: Context, event_id: IntArray) -> tuple[dict[int, Interv
     for time in idle.values():
         is_costly |= measure_within(time, start_ns, end_ns) > 0
     return {device: time for device, time in idle.items() if len(time)}, event_id[is_costly]
-
-
-# --- TL306 ---
 
 
 def _irregular_stalls(context: Context) -> list[Candidate]:
@@ -249,9 +245,6 @@ def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> IndexArray:
 
 FIRST_USE = load_rule("TL305", _first_use)
 STALL = load_rule("TL306", _irregular_stalls)
-
-
-# --- a note ---
 
 
 def recording_start(context: Context) -> str:

@@ -51,7 +51,6 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
         stage = _stage_to_change(pipeline, cause)
         cost, bound = bubble - theory, 0.0 if cause == "unknown" else share
     elif theory >= _MIN_THEORY_SHARE and more is not None:
-        # The same compute, with the smaller bubble of more microbatches.
         least = theory_bubble(pipeline.stages, more) or 0.0
         cause, stage = "few_microbatches", max(pipeline.per_stage, key=lambda x: x.bubble)
         cost, bound = theory, max(0.0, theory - (1 - bubble) * least / (1 - least))
@@ -129,7 +128,6 @@ def _percent(share: float | None) -> str:
 
 
 def _more_microbatches(pipeline: Pipeline) -> int | None:
-    """Return twice as many microbatches, where no stage is launch bound then; else None."""
     microbatches, smallest = pipeline.microbatches, pipeline.smallest_microbatch
     if microbatches is None or smallest is None or 2 * smallest > 1:
         return None
@@ -137,7 +135,6 @@ def _more_microbatches(pipeline: Pipeline) -> int | None:
 
 
 def _describe_microbatches(pipeline: Pipeline) -> str:
-    """Describe the effect of more microbatches if the schedule's own bubble is large; else ""."""
     smallest, theory = pipeline.smallest_microbatch, pipeline.theory_bubble
     if smallest is None or theory is None or theory < _MIN_THEORY_SHARE:
         return ""

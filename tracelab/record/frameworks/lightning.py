@@ -32,10 +32,7 @@ class TracelabCallback(TrainingCallback, _Callback):
 
     Args:
         stop_after: end the training when all is recorded.
-        settings: path, skip, steps, stacks, shapes, memory and collector, as of `capture`.
-
-    Attributes:
-        capture: for its `report` and its `png`.
+        settings: as of `capture`, whose `report` and `png` are in `self.capture`.
     """
 
     def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:

@@ -20,10 +20,7 @@ class TracelabCallback(TrainingCallback, TrainerCallback):
 
     Args:
         stop_after: end the training when all is recorded.
-        settings: path, skip, steps, stacks, shapes, memory and collector, as of `capture`.
-
-    Attributes:
-        capture: for its `report` and its `png`.
+        settings: as of `capture`, whose `report` and `png` are in `self.capture`.
     """
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
