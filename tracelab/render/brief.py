@@ -33,10 +33,8 @@ _MAX_TEXT_BYTES = {
 }
 _MAX_NAME_BYTES = 60
 _PATHS = ("file", "files")
-# Typed by readers, so never cut.
 _TYPED = ("edit", "next")
 _ELLIPSIS = "…"
-# Two quotation marks and the end of the line.
 _QUOTE_BYTES = 3
 
 _Value = TypeVar("_Value")
@@ -236,7 +234,7 @@ class Brief(Record):
     next: tuple[str, ...]
 
 
-# Dropped in this order, from the end, where there is no room; as long as there are more.
+# Dropped from the end, in this order, for room.
 _DROPPED = (
     ("recordings", 3),
     ("notes", 1),
@@ -399,7 +397,6 @@ def _known(convert: Callable[[_Value], float], value: _Value | None) -> float | 
 
 
 def _fitted(key: str, value: Any) -> Any:
-    """Cut the texts of a value to the bytes of their key; leave out those that are typed."""
     if isinstance(value, Record):
         names = value.__struct_fields__
         return replace(value, **{name: _fitted(name, getattr(value, name)) for name in names})

@@ -1,4 +1,4 @@
-"""Budgets that were checked, as text, Markdown, GitHub's annotations and JUnit's XML."""
+"""Checked budgets as text, Markdown, GitHub's annotations and JUnit's XML."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compil
 
 
 def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
-    """Return the budgets as text of at least 80 columns."""
+    """Return text of at least 80 columns."""
     from tracelab.render.text.report import draw
 
     tone = Tone.STRONG if all(result.passed for result in results) else Tone.WARNING
@@ -26,7 +26,7 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
 
 
 def render_markdown(results: Sequence[BudgetResult]) -> str:
-    """Return the budgets as a comment, those that failed first."""
+    """Return a comment, failed budgets first."""
     heading = f"### tracelab check: {_verdict(results).rstrip('.')}"
     failed_first = sorted(results, key=lambda result: result.passed)
     chapter = Chapter("", _sections(failed_first, MAX_TEXT_LETTERS))
@@ -34,7 +34,6 @@ def render_markdown(results: Sequence[BudgetResult]) -> str:
 
 
 def _sections(results: Sequence[BudgetResult], most_letters: int) -> tuple[Section, Section]:
-    """Return the table and the places too long for it; a common window is named once."""
     windows = list(dict.fromkeys(result.window for result in results if result.window))
     details = {
         result.name: ", ".join(filter(None, (result.where, result.window * (len(windows) > 1))))
@@ -78,7 +77,7 @@ def _sentence(result: BudgetResult) -> str:
 
 
 def github_annotations(results: Sequence[BudgetResult]) -> str:
-    """GitHub's workflow commands: a line for each failed budget."""
+    """GitHub's workflow commands, a line a failed budget."""
     lines = []
     for result in results:
         if result.passed:
@@ -98,7 +97,7 @@ def _escape_property(text: str) -> str:
 
 
 def junit_xml(results: Sequence[BudgetResult]) -> bytes:
-    """JUnit XML with a test case for each budget."""
+    """JUnit XML, a test case a budget."""
     from xml.etree import ElementTree
 
     failures = str(sum(not result.passed for result in results))

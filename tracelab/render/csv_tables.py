@@ -1,7 +1,6 @@
-"""Every table of a report as CSV; columns are named by the keys of the JSON.
+"""Tables of a report as CSV; columns are named by the keys of the JSON.
 
-A map has a column for each key (``bubbles.host_blocked``); a list of rows is a table of its own
-(``windows.devices``), which repeats rank, step and device.
+Maps have a column a key (``bubbles.host_blocked``), lists of rows a table (``windows.devices``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _Row = dict[str, Any]
 
 
 def csv_tables(report: Report) -> dict[str, str]:
-    """Return the tables that have rows, by name."""
+    """Return the tables with rows, by name."""
     content = orjson.loads(report.to_json())
     content["findings"] = [
         {_NUMBER: number, **finding} for number, finding in enumerate(content["findings"], 1)

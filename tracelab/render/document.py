@@ -1,4 +1,4 @@
-"""Document of a report: plain data that every output draws."""
+"""Documents: plain data of a report that every output draws."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Document(Record):
 
 
 def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
-    """Make the document of a report without its tables."""
+    """Make a document without tables."""
     if are_recordings(report):
         return Document(report.version, recordings_of(report, recordings))
     said = first_screen(report)
@@ -52,7 +52,7 @@ def document_of(report: Report, recordings: Sequence[Report] = ()) -> Document:
 
 
 def detailed(report: Report, *, every_step: bool = False, top: int = MAX_WORK_ROWS) -> Document:
-    """Make the document of a report with its tables."""
+    """Make a document with tables."""
     chapters = _chapters(report, every_step=every_step, top=top)
     return replace(document_of(report), chapters=tuple(chapters))
 

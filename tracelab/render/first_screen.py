@@ -1,4 +1,4 @@
-"""First screen of a file or a job, as every output draws it."""
+"""First screen of a file or a job."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ _MIN_IDLE_SHARE = 0.1
 OTHER = "other"  # causes of idle time that are not named
 RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
 _MAX_NAMED_CAUSES = 3
-# Besides the GPU that decides; more share one line.
+# More share one line.
 _MAX_OTHER_GPUS = 3
 _MIN_NAMED_STEP_SHARE = 0.02
-# Of a step.
 _MIN_BUSY_SHARE = 0.001
 _MAX_LENGTH_RATIO = 1.1
 _NO_ANSWER = "edge"  # the cause that says nothing about the program
@@ -74,19 +73,19 @@ class SharePart(Record):
 
 
 class BusyShares(Record):
-    """Busy share of each GPU, as printed: ``BusyShares("the steady steps", {0: "68 %"})``."""
+    """Busy share of each GPU: ``BusyShares("the steady steps", {0: "68 %"})``."""
 
     of: str
     by_gpu: Mapping[int, str]
 
 
 class Item(Record):
-    """A finding of the first screen; its number is the same in all outputs.
+    """A finding; its number is the same in all outputs.
 
     Attributes:
         finding: of a job the most expensive of its place.
-        place, code: in the user's program; "" if unknown, or if the title says the place.
-        on: which ranks of a job have it.
+        place, code: "" if unknown, or if the title says the place.
+        on: ranks of a job.
     """
 
     number: int
@@ -104,12 +103,12 @@ class FirstScreen(Record):
     """First screen of a file or a job.
 
     Attributes:
-        headline: figures of the facts; of a job those of the rank whose savings are printed.
-        items: at most three findings.
+        headline: of a job, of the rank whose savings are printed.
+        items: at most three.
         others: all other findings, the minor ones last.
         more, minor: how many of them are worth a place, and are not.
-        answer: the sentence printed if no finding is worth a place; else "".
-        steps: how steps were found, or could be; "" for nothing to say.
+        answer: the sentence printed without items; else "".
+        steps: how steps were found, or could be, or "".
         next, commands: to type next, in short and complete.
     """
 
@@ -131,7 +130,7 @@ class FirstScreen(Record):
 
     @property
     def verdict(self) -> str:
-        """The screen in one line: what is wrong and what that costs, or that nothing is."""
+        """The screen in one line."""
         if not self.items:
             return self.answer
         first = self.items[0]
@@ -144,7 +143,7 @@ class FirstScreen(Record):
 
 
 def first_screen(report: Report) -> FirstScreen:
-    """Make the first screen of a report of one file, or of one job."""
+    """Make the first screen of one file or job."""
     ranks = [rank for rank in ranks_of(report) if rank.views]
     groups = finding_groups(report, ranks)
     worth = [group for group in groups if group.is_worth_showing]
@@ -188,7 +187,7 @@ def all_notes(report: Report, ranks: Sequence[RankView]) -> list[Note]:
 
 
 def item_of(group: FindingGroup, report: Report, ranks: int) -> Item:
-    """Make the item of the findings of one place."""
+    """Make the item of one place."""
     finding, scope = group.finding, group.scope
     title, place = finding.shown_title, place_text(finding.where)
     return Item(
@@ -205,7 +204,7 @@ def item_of(group: FindingGroup, report: Report, ranks: int) -> Item:
 
 
 def short_fix(finding: Finding) -> str:
-    """Return the short fix, or as many sentences of the fix as are no longer."""
+    """Return the short fix, or no more of the fix's sentences."""
     if finding.fix_short:
         return finding.fix_short
     first, *others = _SENTENCE_END.split(finding.fix)
@@ -289,7 +288,7 @@ def _is_healthy(ranks: Sequence[RankView], shares: Sequence[RankShares]) -> bool
 
 
 def facts_of(report: Report, ranks: Sequence[RankView], *, with_savings: bool = True) -> list[Fact]:
-    """State the step, its GPUs or the waits of ranks, and what the fixes save."""
+    """State the step, its GPUs or the ranks' waits, and the savings."""
     facts = [Fact(_label(ranks), length_of(ranks))]
     if len(ranks) == 1:
         facts += gpu_facts(ranks[0])
@@ -341,7 +340,7 @@ def _beside(length_ns: int, other: str) -> str:
 
 
 def busy_shares(rank: RankView) -> BusyShares:
-    """Return the busy share of each GPU in a step, the one that decides first."""
+    """Return the busy share of each GPU, the one that decides first."""
     scope, headline = rank.main.scope, headline_of(rank)
     if headline.device is None:
         return BusyShares(scope.name, {})
@@ -369,7 +368,7 @@ def gpu_facts(rank: RankView) -> list[Fact]:
 
 
 def idle_parts(headline: Headline) -> list[SharePart]:
-    """The largest causes of idle time, which add up to it; none if none has a name."""
+    """The largest causes of idle time, which add up to it; none without names."""
     named = [
         SharePart(cause, _MANY.get(cause) or CAUSES.name_of(cause), share)
         for cause, share in headline.causes.items()

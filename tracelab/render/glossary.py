@@ -1,4 +1,4 @@
-"""Words, rules and remedies of reports, explained in the terminal."""
+"""Words, rules and remedies in the terminal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def overview(width: int) -> str:
 
 
 def words_that_begin(start: str) -> list[str]:
-    """List the words with this start that can be explained."""
+    """List the explained words with this start."""
     known = {name for names, _ in _entries(_MIN_WIDTH) for name in names}
     return sorted(word for word in known if word.startswith(start) and " " not in word)
 
@@ -123,7 +123,7 @@ def _remedy_text(remedy: Remedy, width: int) -> str:
 
 
 def remedy_facts(remedy: Remedy) -> list[tuple[str, str]]:
-    """List the titles and texts that explain a remedy, its newest fix first."""
+    """List titles and texts about a remedy, its newest fix first."""
     newest, *older = remedy.fixes
     since = f"From PyTorch {newest.since} on: " if newest.since else ""
     return [

@@ -46,9 +46,9 @@ _MAX_CELL_LETTERS = 160
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ns|µs|ms|s|%)(?!\w))")
 _FIGURE = re.compile(r"([+-]?(&lt;|>)?\d|-?$)")
 _CODE = re.compile(r"(`[^`]+`)")
-# A quote, a heading, a list, the line below a heading.
+# Quotes, headings, lists, lines below headings.
 _BLOCK = re.compile(r"^(>|#+(?=\s|$)|[+-](?=\s|$)|\d+(?=[.)](?:\s|$))|[=-](?=[=-]*\s*$))")
-# Markup, runs of underscores, and starts of mentions, issues, links and emoji.
+# Markup, runs of underscores, starts of mentions, issues, links and emoji.
 _SPECIAL = re.compile(
     r"[\\`*~\[\]&<|$]|(?<!_)_+|@(?=\w)|#(?=\d)|\bGH-(?=\d)|\bwww(?=\.)"
     r"|(?<!:):(?=//|[\w+-]+:(?!:))",
@@ -59,7 +59,7 @@ _BREAK = "&#8203;"  # a space without width
 
 
 def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
-    """Return the first screen of a report as a comment."""
+    """Return a first screen as a comment."""
     content = document_of(report, recordings)
     said = content.said
     if isinstance(said, Recordings):
@@ -183,7 +183,7 @@ def render_diff(diff: Diff) -> str:
 def comment(command: str, blocks: Iterable[str]) -> str:
     """Return a comment of some blocks, without those beyond `MAX_LETTERS`.
 
-    The invisible first line identifies later comments of the same command.
+    An invisible first line identifies later ones of the same command.
     """
     kept: list[str] = []
     room = MAX_LETTERS
@@ -191,12 +191,12 @@ def comment(command: str, blocks: Iterable[str]) -> str:
         if block and len(block) < room:
             kept.append(block)
             room -= len(block) + len(_BETWEEN)
-    # A job's log acts upon some of the lines that it shows.
+    # A job's log acts upon some lines.
     return escape_commands(f"{_BETWEEN.join(kept)}\n")
 
 
 def brief_prose(text: str) -> str:
-    """Return a sentence of at most `MAX_TEXT_LETTERS`."""
+    """Limit a sentence to `MAX_TEXT_LETTERS`."""
     return prose(shorten(text, MAX_TEXT_LETTERS))
 
 
@@ -214,7 +214,7 @@ def details(summary: str, blocks: Iterable[str]) -> str:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of at least one row of Markdown cells."""
+    """Return a table of Markdown cells, at least one row."""
     cells = list(rows)
     sides = [
         "--:" if all(map(_FIGURE.match, column)) else "---" for column in zip(*cells, strict=True)
@@ -223,18 +223,18 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def cell(text: str) -> str:
-    """Return text as a cell that keeps a number with its unit."""
+    """Return a cell that keeps numbers with their units."""
     return _BEFORE_UNIT.sub("\u00a0", prose(shorten(text, _MAX_CELL_LETTERS), is_cell=True))
 
 
 def chapter_blocks(chapter: Chapter) -> list[str]:
-    """Return a chapter of the text as blocks."""
+    """Return a chapter as blocks."""
     title = [f"#### {brief_prose(chapter.title)}"] if chapter.title else []
     return [*title, *(block for section in chapter.sections for block in section_blocks(section))]
 
 
 def section_blocks(section: Section) -> list[str]:
-    """Return a section of the text as blocks."""
+    """Return a section as blocks."""
     return [
         f"**{brief_prose(section.title)}**" if section.title else "",
         *map(brief_prose, section.lines),
@@ -254,7 +254,7 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as a code span."""
+    """Return a code span."""
     text = clean(text)
     if not text.strip():
         return ""
@@ -264,14 +264,14 @@ def code(text: str) -> str:
 
 
 def code_in_cell(text: str) -> str:
-    """Return text as code in a table's cell, where a code span cannot hold every character."""
+    """Return code for a cell, which a code span cannot always be."""
     if not re.search(r"[|\\`]", text):
         return code(text)
     return f"<code>{_escaped(clean(text))}</code>"
 
 
 def prose(text: str, *, is_cell: bool = False) -> str:
-    """Return a sentence as Markdown; parts in backticks become code spans."""
+    """Return a sentence as Markdown; backticks make code spans."""
     as_code = code_in_cell if is_cell else code
     parts = _CODE.split(clean(text).strip())
     texts = [as_code(part[1:-1]) if i % 2 else _escaped(part) for i, part in enumerate(parts)]

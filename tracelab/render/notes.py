@@ -1,4 +1,4 @@
-"""Notes about a trace: missing parts, and reasons why figures are wrong."""
+"""Notes about a trace: missing parts and wrong figures."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _INFLATED = (
 
 
 class Note(Record):
-    """Something about a trace, in a sentence without its end.
+    """A sentence about a trace, without its end.
 
     Attributes:
-        rule: where that is explained; None if nowhere.
-        is_warning: True if figures are wrong, or not what they seem.
+        rule: its explanation, or None.
+        is_warning: True if figures are wrong or misleading.
     """
 
     text: str
@@ -39,12 +39,12 @@ class Note(Record):
 
     @property
     def full(self) -> str:
-        """The sentence with its rule, without its end."""
+        """The sentence with its rule."""
         return f"{self.text} ({self.rule})" if self.rule else self.text
 
 
 def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Note]:
-    """List the notes about traces, each once, warnings first."""
+    """List notes about traces, each once, warnings first."""
     about_traces = [
         finding
         for finding in findings
@@ -70,7 +70,7 @@ def notes_of(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[N
 
 
 def asides(ranks: Sequence[RankView]) -> list[Note]:
-    """Return notes on some of the steps; a warning if much of the time is affected."""
+    """Return notes on some of the steps; warnings if they take much of the time."""
     return [
         _aside(finding, price_of(finding, rank.main.scope).share)
         for rank in ranks
@@ -90,7 +90,7 @@ def _aside(finding: Finding, share: float) -> Note:
 
 
 def unread(provenance: Provenance) -> list[Note]:
-    """Note what could not be analyzed: the first reason, and how many more."""
+    """Note what could not be analyzed: the first reason, and the number of others."""
     if not provenance.unread:
         return []
     first, *others = provenance.unread

@@ -1,6 +1,6 @@
-"""Kinds of spans in lanes: the words and colors of pictures and pages.
+"""Words and colors of the kinds of spans, in pictures and pages.
 
-Hues are Okabe and Ito's, for color-blind readers, in steps of lightness, for grayscale copies.
+Hues are Okabe and Ito's, for color-blind readers, in steps of lightness, for gray copies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class SpanKind(Record):
 
     Attributes:
         color, dark: on white, and on the page's dark ground; "" if only pictures show the kind.
-        like: the kind whose colors the page gives it; "" for its own.
+        like: the kind with its colors on the page, or "".
         word: its name in legends; "" if that is the glossary's, or its key.
         hatch, hatch_ink: matplotlib's pattern and its color.
         is_striped: True if the page hatches it.
@@ -44,7 +44,7 @@ class Theme(Record):
     accent: str
 
     def color_of(self, kind: str) -> str:
-        """Return the color of a kind of spans."""
+        """Return the color of a kind."""
         style = KINDS[kind]
         if self is LIGHT:
             return style.color
@@ -52,7 +52,7 @@ class Theme(Record):
         return style.dark or next(alike, self.adapt(style.color))
 
     def adapt(self, color: str) -> str:
-        """Adapt a color for white to this theme: pale colors get dim on dark paper."""
+        """Adapt a color: pale on white is dim on dark paper."""
         if self is LIGHT or color == "none":
             return color
         return (
@@ -89,7 +89,7 @@ def _luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-# In the order of a picture's legend.
+# As in a picture's legend.
 KINDS: Mapping[str, SpanKind] = {
     "compute": SpanKind("#0072B2", "#3b93d0"),
     "data": SpanKind("#A8447F", like="input", word="data loading"),
@@ -146,7 +146,7 @@ def kind_word(kind: str) -> str:
 
 
 def page_kinds() -> dict[str, SpanKind]:
-    """Return the kinds that the page shows, with the page's colors."""
+    """Return the kinds and colors of the page."""
     return {
         key: replace(kind, color=KINDS[kind.like].color, dark=KINDS[kind.like].dark)
         if kind.like

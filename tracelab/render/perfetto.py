@@ -1,7 +1,7 @@
-"""Tracks for Perfetto: lanes and findings of a scene as events of the trace event format.
+"""Tracks for Perfetto: lanes and findings as events of the trace event format.
 
-Each row of slices is a thread of a process of our own, and arrows have their own category and
-name, so nothing of ours meets anything of the file's.
+Rows of slices are threads of a process of our own, and arrows have their own category and name,
+so nothing of ours meets the file's.
 
 Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
 multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
@@ -42,19 +42,19 @@ Id = int | float | str | None  # of a process or thread, as a file writes it
 Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
 
 _NUMBERS = 2**32  # of processes and threads, in Perfetto
-# Own process ids are this far from the file's.
+# From the file's.
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
 _MAX_ARROWS_OF_PROCESS = 10**6
 _POSSIBLE_BELOW_NS = 2**43 * 1000
 MAX_TEXT_LETTERS, MAX_LABEL_LETTERS, _MAX_SENTENCE_LETTERS = 300, 200, 2000
-# Evidence beyond that share of the window is shown by its longest idle times.
+# Beyond that share of the window, evidence is shown by its longest idle times.
 _MAX_EVIDENCE_SHARE, _MAX_PLACES = 0.5, 20
 _CAUSES_OF_IDLE = {"launch_bound": ("launch", "host_busy")}  # of findings; of others any
 
 
 class Texts(Arrays):
-    """One of a few texts for each slice, by its place in a table (intp[k]), or ABSENT."""
+    """Texts of slices, by place in a table (intp[k]), or ABSENT."""
 
     index: NDArray[Any]
     table: Sequence[str]
@@ -65,8 +65,8 @@ class Track(Arrays):
 
     Attributes:
         start_ns, end_ns: int64[k], ns since the file's first event.
-        name: equal names have equal colors.
-        arguments: details of a selected slice: texts, or int64[k].
+        name: decides the color.
+        arguments: details: texts, or int64[k].
         place: intp[m], the rows of `Scene.places` that arrows lead to.
         slice_index: intp[m], the slice that each arrow leads from.
     """
@@ -82,7 +82,7 @@ class Track(Arrays):
 
 
 def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str]) -> Iterator[str]:
-    """Yield the events to add to a file that has these threads, without commas."""
+    """Yield the events to add to a file with these threads, without commas."""
     findings = finding_tracks(scene)
     tracks = (*findings, *lane_tracks(scene), note_track(scene, notes))
     rows = [(x, lane) for x in tracks for lane in lanes(x.start_ns, x.end_ns) if len(lane)]
@@ -105,7 +105,7 @@ def event_lines(name: str, scene: Scene, threads: Threads, notes: Sequence[str])
 
 
 def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """Yield rows of slices that do not overlap: intp[k] for each, by start."""
+    """Yield rows of slices that do not overlap: intp[k], by start."""
     order = np.lexsort((end_ns, start_ns))
     if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
         yield order
@@ -115,7 +115,7 @@ def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[ND
 
 
 def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
-    """Return a process id below 2**32 that enough free ones follow."""
+    """Return a process id below 2**32 before enough free ones."""
     pairs = list(taken)
     processes = [one for one, _ in pairs if isinstance(one, int) and 0 <= one < _NUMBERS // 2]
     numbers = {one % _NUMBERS for pair in pairs for one in pair if isinstance(one, int)}
@@ -180,7 +180,7 @@ def _evidence(
 def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
     """Yield the arrows from each event of the critical path to the next.
 
-    A call that waits begins before its cause: the arrow reaches it when the cause begins.
+    A call that waits begins before its cause, which the arrow reaches.
     """
     starts_ns, ends_ns = scene.places.start_ns.tolist(), scene.places.end_ns.tolist()
     for source, target in pairwise(scene.critical_path.tolist()):
@@ -209,7 +209,7 @@ def _written(process: Id, thread: Id) -> str:
 
 
 def _json(value: Any) -> str:
-    """Keep letters beyond ASCII: Perfetto 52 shows their escapes as such."""
+    """Keep letters beyond ASCII: Perfetto 52 shows escapes as such."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -289,7 +289,7 @@ def note_track(scene: Scene, notes: Sequence[str]) -> Track:
 
 
 def lane_tracks(scene: Scene) -> list[Track]:
-    """List the rows of a scene's lanes in order."""
+    """List the rows of a scene's lanes."""
     makers = _LaneTracks(scene)
     calls = sorted(scene.lanes_of_type("host"), key=lambda lane: lane.thread)
     return [
@@ -433,7 +433,7 @@ def slice_times(start_ns: int, end_ns: int) -> tuple[str, str]:
 
 
 def perfetto_ns(text: str) -> int:
-    """Return the nanoseconds that Perfetto reads from a number of microseconds."""
+    """Return Perfetto's nanoseconds of a number of microseconds."""
     us = float(text)
     if us.is_integer():
         return int(us) * 1000

@@ -1,4 +1,4 @@
-"""Ranks of a job: shares of a step, and who makes others wait and why."""
+"""Ranks of a job: shares of a step, and causes of waits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ _SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 _MIN_RANKS_ALIKE = 3
 _MIN_DIFFERENCE_SHARE = 0.1
 _MIN_COLUMN_SHARE = 0.02
-# Of a step.
 _PARTS = {
     "compute_ns": "compute",
     "wait_ns": "wait",
@@ -58,7 +57,7 @@ Column = tuple[str, list[str]]  # its title and cells
 
 
 class RankShares(Record):
-    """Times of a rank in all its steady steps together, ns; the parts add up to `length_ns`.
+    """Times of a rank in all its steady steps, ns; the parts add up to `length_ns`.
 
     Attributes:
         step_ns: the median.
@@ -79,7 +78,7 @@ class RankShares(Record):
 
     @property
     def percents(self) -> dict[str, int]:
-        """Each part in whole percents, which add up to 100; idle is rounded as in the headline."""
+        """Parts in whole percents, which add up to 100; idle as in the headline."""
         *busy_ns, idle_ns = (getattr(self, part) for part in _PARTS)
         busy, idle = apportion([sum(busy_ns), idle_ns], PERCENTS)
         return dict(zip(_PARTS.values(), [*apportion(busy_ns, busy), idle], strict=True))
@@ -93,7 +92,7 @@ class RankShares(Record):
 
 
 def rank_shares(report: Report) -> list[RankShares]:
-    """Return the shares of each rank's steady step, if the report has them."""
+    """Return the shares of each rank's steady step, if known."""
     job = report.job
     if job is None:
         return []
@@ -146,7 +145,7 @@ def job_sentences(report: Report, shares: Sequence[RankShares]) -> list[str]:
         return [*missing, "No communication of the ranks could be matched: who waits is not known."]
     if job.not_judged is not None:
         return [*missing, job.not_judged]
-    # A rank that makes others wait is not named if the job takes as long without it.
+    # Only if the job would be faster without it.
     costly = [
         (x, cost_ns)
         for x in job.stragglers
@@ -213,7 +212,7 @@ def others(waiting: Sequence[int], ranks: int) -> str:
 
 
 def pipeline_sentence(pipeline: Pipeline) -> str:
-    """Describe its schedule, its bubble and the ideal one, and the parts of the bubble."""
+    """Describe its schedule, its bubble and the ideal one, and the bubble's parts."""
     several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
     stages = counted(pipeline.stages, "stage", "stages")
     if pipeline.measured_bubble is None:
@@ -279,11 +278,11 @@ def _began_apart(job: Job) -> list[str]:
 
 
 class RankRow(Record):
-    """A rank with times as recorded; without the profiler ranks would not compare.
+    """A rank with recorded times; without the profiler ranks would not compare.
 
     Attributes:
         works_share: share of a step in which its GPU works and does not wait for others.
-        shares: None if the report does not say.
+        shares: None if unknown.
     """
 
     number: int
@@ -297,9 +296,9 @@ class Ranks(Record):
     """The ranks of a job.
 
     Attributes:
-        order: indices of rows, the most important first.
+        order: of rows, the most important first.
         step: name of their steps.
-        unlike: a sentence about ranks unlike the others, or "".
+        unlike: a sentence about unlike ranks, or "".
     """
 
     rows: tuple[RankRow, ...]
@@ -332,7 +331,7 @@ class Ranks(Record):
 
 
 def ranks_of_job(report: Report) -> Ranks:
-    """Describe the ranks' steps, and which ranks are unlike the others."""
+    """Describe the ranks' steps, and unlike ranks."""
     shares = {x.rank: x for x in rank_shares(report)}
     ranks = [rank for rank in ranks_of(report) if rank.views]
     rows = [_row(rank, shares.get(rank.trace.rank)) for rank in ranks]
@@ -349,7 +348,7 @@ def ranks_of_job(report: Report) -> Ranks:
         tuple(rows),
         tuple(order),
         step="profiled step" if any(x.main.scope.is_slowed for x in ranks) else "step",
-        # Stated ranks may be places of files, whose names say something else.
+        # Stated ranks may be places of files, whose names say otherwise.
         has_names=decision is not None and decision.why == STATED,
         unlike=f"Unlike the others: {unlike}." if unlike else "",
     )
@@ -365,7 +364,6 @@ def _row(rank: RankView, shares: RankShares | None) -> RankRow:
 
 
 def _differing(rows: Sequence[RankRow]) -> dict[int, str]:
-    """Return the ranks unlike most others, and why; empty if no share is usual."""
     usual = median(row.works_share for row in rows)
     differing = {
         row.number: f"{'computes' if row.shares else 'busy'} {percent(row.works_share)}, usually "

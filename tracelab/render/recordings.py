@@ -1,4 +1,4 @@
-"""Files that are not one job: a row for each file and job, the most expensive first."""
+"""Files that are not one job, each a row, the most expensive first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NONE = "-"  # cell of a figure that does not exist
 
 
 class Recording(Record):
-    """A file, or the files of a job, by the one whose step takes longest.
+    """A file, or a job's files, by its longest step.
 
     Attributes:
         name: the shortest unique one.
@@ -61,7 +61,7 @@ class Recordings(Record):
 
     Attributes:
         why: sentence on why they are not one job; "" if not requested.
-        notes: files that could not be used.
+        notes: unusable files.
     """
 
     about: tuple[str, ...]
@@ -76,7 +76,7 @@ class Recordings(Record):
 
 
 def recordings_table(said: Recordings, most: int) -> Section:
-    """Show files that are not one job in at most `most` rows."""
+    """Show at most `most` rows."""
     left_out = len(said.rows) - most
     return table(
         "",
@@ -97,12 +97,12 @@ def _first_finding(row: Recording) -> str:
 
 
 def are_recordings(report: Report) -> bool:
-    """Tell whether a report is of several files that are not one job."""
+    """True for several files that are not one job."""
     return report.job is None and sum(bool(rank.views) for rank in ranks_of(report)) != 1
 
 
 def recordings_of(report: Report, recordings: Sequence[Report] = ()) -> Recordings:
-    """Make the first screen of files that are not one job; `recordings` has their reports."""
+    """Make the first screen of files that are not one job, by their reports."""
     together = [group for one in recordings or [report] for group in _recorded_together(one)]
     ranks = [rank for _, group in together for rank in group]
     paths = [rank.trace.path for rank in ranks]

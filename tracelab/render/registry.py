@@ -1,4 +1,4 @@
-"""Registry of renderers, which turn a result and their own options into text or bytes."""
+"""Registry of renderers, which turn a result and their options into text or bytes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Renderer(Record):
     Attributes:
         name: the form that requests it.
         takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
-        function: takes the result and options; or MODULE:FUNCTION, imported when it is used.
-        endings: of names of its files.
+        function: of the result and options; or MODULE:FUNCTION, imported when used.
+        endings: of its files.
     """
 
     name: str
@@ -65,7 +65,7 @@ RENDERERS = (
 def render_as(
     result: Any, form: str, *, renderers: Sequence[Renderer] = RENDERERS, **options: Any
 ) -> str | bytes:
-    """A report, a difference, checked budgets or a picture as text or bytes.
+    """Render a report, a difference, checked budgets or a picture as text or bytes.
 
     Args:
         result: of `analyze`, `compare`, `check` or `draw`.

@@ -1,4 +1,4 @@
-"""Scenes: plain data of one file, for pictures, the page's timeline and Perfetto."""
+"""Scenes: plain data of one file, for pictures, pages and Perfetto."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tracelab.base.arrays import ABSENT, Arrays, Record, read_only
 from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
 
-# Columns that refer to `Scene.names`, to `Scene.texts` and to rows of other lanes.
+# Columns that index `Scene.names`, `Scene.texts` and rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
 TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
 WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all other columns fit into four bytes
@@ -23,7 +23,7 @@ PLAIN, DELTA = "plain", "delta"  # numbers, or differences of those that follow 
 
 
 class Column(NamedTuple):
-    """Column of a lane on a page: ``Column("call", 4, DELTA)``, of four bytes each."""
+    """Column of a lane on a page: ``Column("call", 4, DELTA)``, of four bytes."""
 
     name: str
     size: int
@@ -39,7 +39,7 @@ class LaneType(NamedTuple):
 
 _ROW = Column("row", 4, DELTA)
 _NAME = Column("name", 2)
-# By type, as in the ids of lanes. Other types are of pictures or Perfetto alone.
+# By type, as in ids of lanes; other types are of pictures or Perfetto alone.
 LANE_TYPES: Mapping[str, LaneType] = {
     "steps": LaneType(18, (_NAME,)),
     "idle": LaneType(22, (_ROW, Column("line", 2), Column("op", 2))),
@@ -104,15 +104,15 @@ class Lane(Record, eq=False):
 
     Attributes:
         id: type and owner: "idle:0", "stream:0/7", "host:2", "path".
-        device: None for a lane of the host, or of the whole file.
+        device: None for a lane of the host or file.
         start_ns, end_ns: int64[n], ns since the file's first event.
         kind: uint8[n], index into `kinds`.
         more: further columns of its type, int[n], or ABSENT; "value" is a number over time.
-        terms: for coded columns of `more`, the keys of the codes.
+        terms: of columns of codes in `more`, the keys.
         streams: if several, `more` has "stream", index into these, and "level", for the height.
-        thread: of a lane of the host, index into `Scene.threads`.
+        thread: of a host's lane, index into `Scene.threads`.
         unit: of a "value": "bytes", "streams".
-        summary: True if it stays when the other lanes of its file are hidden.
+        summary: True if it stays when its file's other lanes are hidden.
     """
 
     id: str
@@ -139,11 +139,11 @@ class Lane(Record, eq=False):
 
     @property
     def type(self) -> str:
-        """Type, which decides how it is drawn: "steps", "idle", "stream"."""
+        """Type, which decides how it is drawn."""
         return self.id.partition(":")[0]
 
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Lane:
-        """Return the lane with the chosen spans: bool[n] or indices."""
+        """Return the lane with chosen spans: bool[n] or indices."""
         return replace(
             self,
             start_ns=self.start_ns[chosen],
@@ -153,7 +153,7 @@ class Lane(Record, eq=False):
         )
 
     def covered(self, kind: str, within: Span) -> Intervals:
-        """Return the times of a kind within a stretch of time."""
+        """Return the times of a kind in a stretch of time."""
         chosen = self.kind == self.kinds.index(kind)
         return clip(union(self.start_ns[chosen], self.end_ns[chosen]), *within)
 
@@ -163,8 +163,7 @@ class Places(Arrays):
 
     Attributes:
         thread, name: index into `Scene.threads` and `Scene.names`.
-        row: of a shown GPU activity its place among the spans of all streams, lane after lane; else
-            ABSENT.
+        row: of a shown GPU activity among the spans of all streams, lane after lane; else ABSENT.
     """
 
     event_id: Int64Array = NOTHING
@@ -183,7 +182,7 @@ class Mark(Record, eq=False):
 
     Attributes:
         number: in the report, from 1.
-        about: "program", or "trace" for what the file lacks.
+        about: "program" or "trace".
         label: "2 saves 9 %: TL101 the host waits".
         name: of its spans; findings of one cause share it.
         texts, figures: details, by name.
@@ -212,7 +211,7 @@ class Evidence(NamedTuple):
 
 
 class Scene(Record, eq=False):
-    """All that is shown of one file. Times are ns since its first event, or on a job's clock.
+    """Contents of one file, in ns since its first event, or on a job's clock.
 
     Attributes:
         window: the measured time: all of the file, or one step.
@@ -222,7 +221,7 @@ class Scene(Record, eq=False):
         device: the GPU that decides.
         origin_ns: the file's own time of its first event.
         base_ns: from the file's own times to the machine's clock.
-        critical_path: intp[k], the rows of `places` of its events, in order.
+        critical_path: intp[k], rows of `places`, in order.
         usual_steps: numbers of the steady steps.
         label: heading of its lanes: "rank 3".
         clock: of a job, pairs of one moment on the lanes' clock and since the first event, ns.
@@ -274,13 +273,13 @@ class Scene(Record, eq=False):
         return {number: Span(start, end) for number, start, end in zip(*columns, strict=True)}
 
     def busy(self, device: int, within: Span) -> Intervals:
-        """Return when any stream of a GPU works within a stretch of time."""
+        """Return when any stream of a GPU works in a stretch of time."""
         lanes = [lane for lane in self.lanes_of_type("stream") if lane.device == device]
         starts = np.concatenate([lane.start_ns for lane in lanes])
         return clip(union(starts, np.concatenate([lane.end_ns for lane in lanes])), *within)
 
     def moved_to_clock(self, pairs: tuple[tuple[int, int], ...]) -> Scene:
-        """Return the scene on the clock of `Scene.clock`, linear between its pairs."""
+        """Return the scene on its `clock`, linear between pairs."""
         other_ns, own_ns = np.array(pairs, dtype=np.int64).T
 
         def clock(moments_ns: Int64Array) -> Int64Array:
@@ -333,7 +332,6 @@ def evidence_of(scene: Scene, mark: Mark) -> tuple[Evidence, ...]:
 
 
 def _evidence(scene: Scene, mark: Mark) -> Iterator[Evidence]:
-    """Yield cited places; those without a lane lie in the idle time of their GPU."""
     places, streams = scene.places, list(scene.lanes_of_type("stream"))
     first_rows = [0, *accumulate(map(len, streams))]
     known = {lane.id for lane in scene.lanes}

@@ -98,7 +98,7 @@ class Line(Record):
         return "".join(span.text for span in self.spans)
 
 
-# Title, field or text of a cell, and behavior of a column.
+# Title, text of a cell (or a field), behavior of a column.
 Text = Callable[[_Row], str]
 Cell = tuple[str, Text[_Row] | str, Fit] | tuple[str, Text[_Row] | str]
 
@@ -115,7 +115,7 @@ def table(
 ) -> Section:
     """Make a section with a table of any rows.
 
-    Columns that are False are left out; beyond `most` rows a note counts the others.
+    False columns are left out; beyond `most` rows a note counts the others.
     """
     kept = [column for column in columns if not isinstance(column, bool)]
     texts = [_text_of(text) if isinstance(text, str) else text for _, text, *_ in kept]
@@ -141,7 +141,7 @@ def keyed(key: str, sections: Iterable[Section]) -> list[Section]:
 
 
 def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
-    """Make a table of all fields of dataclass rows, except rank and step."""
+    """Make a table of dataclass rows, without rank and step."""
     names = [x.name for x in fields(rows[0]) if x.name not in _KEYS]
     fits = [cell(name, getattr(rows[0], name))[1] for name in names]
     columns = [
@@ -151,7 +151,7 @@ def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
 
 
 def table_section(rows: Table[Any], room: int | None = None) -> Section:
-    """Make a table of the first rows by the names of their columns, without empty columns.
+    """Make a table of the first rows by names of columns, without empty ones.
 
     Columns beyond `room` letters are only named.
     """
@@ -181,7 +181,6 @@ def _fit_of(cells: Iterable[tuple[str, Fit]]) -> Fit:
 
 
 def _cell_of(name: str, value: Any) -> tuple[str, Fit]:
-    """Format a cell by the unit in its column's name; cut a long text."""
     if not isinstance(value, str | list):
         units = (part.rpartition("_")[2] for part in reversed(name.split(".")))
         return cell(name, value, next((unit for unit in units if unit in UNITS), ""))
@@ -191,7 +190,7 @@ def _cell_of(name: str, value: Any) -> tuple[str, Fit]:
 
 
 def figure_columns(rows: Sequence[_Row], figures: Iterable[Figure]) -> list[Cell[_Row]]:
-    """Make the columns of figures, without those that no row knows."""
+    """Make the columns of figures that any row knows."""
     known = [x for x in figures if any(getattr(row, x.name) is not None for row in rows)]
     return [(figure.title, _text_of(figure.name, figure.unit)) for figure in known]
 
@@ -212,7 +211,7 @@ def column_title(name: str) -> str:
 
 
 def cell(name: str, value: Any, unit: str = "") -> tuple[str, Fit]:
-    """Format a value by its type and unit, which its column's name ends in."""
+    """Format a value by its type and the unit in its column's name."""
     unit = unit or name.rpartition("_")[2]
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER

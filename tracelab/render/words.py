@@ -42,20 +42,20 @@ class Quantity(str):
 
 
 def time_unit(length_ns: int) -> tuple[str, int]:
-    """The unit for a stretch of time, and its length in ns."""
+    """The unit for a length of time, and its ns."""
     return next(((unit, ns) for unit, ns in _UNITS if length_ns >= ns), _UNITS[-1])
 
 
 def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
-    """Return the unit of an axis, and its length in ns.
+    """Return the unit of an axis, and its ns.
 
-    It is longer for a short stretch late in a trace, so that labels are short.
+    A short stretch late in a trace has a longer unit, for short labels.
     """
     return time_unit(max(length_ns, (start_ns + length_ns) // 100))
 
 
 def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, list[str]]:
-    """Return round points in time (int64[n], ns), and their labels in `axis_unit`."""
+    """Return round times (int64[n], ns) and their labels in `axis_unit`."""
     least = max(1, -(-length_ns // at_most))
     power = 10 ** (len(str(least)) - 1)
     finer_ns, spacing_ns = next(
@@ -96,7 +96,7 @@ def share_text(part: int, whole: int, decimals: int = 0) -> str:
 
 
 def bare_name(name: str) -> str:
-    """Return the telling part of an activity's name; of other C++ functions the bare name."""
+    """Return the telling part of a name; of other C++ functions the bare name."""
     own = "" if _PLAIN.match(name) else qualified_name(name).rpartition("::")[2]
     own = own or name.removeprefix(_MODULE_PREFIX)
     return shorten(kernel_label(name) or own, _MAX_NAME_LETTERS)
@@ -184,7 +184,7 @@ def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def graph_streams_label(count: int) -> str:
-    """Name the nearly empty streams of CUDA graphs together."""
+    """Name the nearly empty streams of CUDA graphs."""
     return f"{count:,} streams of CUDA graphs"
 
 
@@ -210,7 +210,7 @@ def wrap(text: str, room: int) -> list[str]:
 
 
 def paragraph(text: str, room: int, most_lines: int) -> list[str]:
-    """Wrap a sentence into at most `most_lines`, the last with an ellipsis if cut."""
+    """Wrap a sentence into at most `most_lines`, with an ellipsis if cut."""
     lines = wrap(text, room)
     if len(lines) <= most_lines:
         return lines
@@ -220,7 +220,7 @@ def paragraph(text: str, room: int, most_lines: int) -> list[str]:
 
 
 def shorten_middle(text: str, room: int) -> str:
-    """Shorten a text to `room` cells by an ellipsis in its middle."""
+    """Shorten a text to `room` cells in its middle."""
     if cell_len(text) <= room:
         return text
     tail = max(room - 1, 0) // 2
@@ -229,7 +229,7 @@ def shorten_middle(text: str, room: int) -> str:
 
 
 def shorten_names(text: str, most: int) -> str:
-    """Shorten names of kernels in a text, for the rest of it."""
+    """Shorten names of kernels in a text."""
     return " ".join(word if "/" in word else shorten_middle(word, most) for word in text.split(" "))
 
 

@@ -33,7 +33,7 @@ _OF_RANKS = {
     "copies": ("copy", "copies"),
     "idle": ("unknown", "idle"),
 }
-# By title of a job's heat map: the field of a step, and its color.
+# Field of a step and color, by title of a job's heat map.
 _OF_STEPS = {
     "compute": ("compute_ns", "compute"),
     "wait for other ranks": ("wait_ns", "host_blocked"),
@@ -54,18 +54,18 @@ class Segment(Record):
 
 
 class Bar(Record):
-    """A step in parts that add up to 100 %: ``Bar("rank 0", (Segment(...), ...))``."""
+    """A step: ``Bar("rank 0", (Segment(...), ...))``, parts of 100 %."""
 
     name: str
     parts: tuple[Segment, ...]
 
 
 class StepChart(Record):
-    """A column per step: work of the GPU and causes of its idle time.
+    """A column a step: work of the GPU and causes of its idle time.
 
     Attributes:
-        columns: number, label ("" without room) and parts of each step.
-        lines: names of times, and their heights, ns.
+        columns: number, label or "", and parts of each step.
+        lines: names and heights, ns.
     """
 
     name: str
@@ -91,8 +91,8 @@ class HeatChart(Record):
     """Shares as a table of colored cells.
 
     Attributes:
-        kind: the name of its color.
-        columns: names; "" without room.
+        kind: name of its color.
+        columns: names, or "".
         left, cell: width of the rows' names and of a cell, pixels.
     """
 
@@ -106,7 +106,7 @@ class HeatChart(Record):
 
 
 def bars_of_ranks(report: Report) -> list[Bar]:
-    """Show how each rank of a job spends a step."""
+    """Show each rank's step of a job."""
     return [
         Bar(
             f"rank {shares.rank}",
@@ -193,7 +193,7 @@ def step_chart(rank: RankView) -> StepChart | None:
 
 
 def job_charts(report: Report) -> list[HeatChart]:
-    """Return heat maps of each rank's steps; each column of very many is a mean."""
+    """Return heat maps of each rank's steps, or of means of very many."""
     if report.job is None:
         return []
     of_rank = {x.rank: {step.step: step for step in x.steps} for x in report.job.per_rank}
@@ -225,13 +225,12 @@ def job_charts(report: Report) -> list[HeatChart]:
 
 
 def _mean(shares: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean of some steps, float64[ranks]; NaN for a rank without them."""
     count = np.isfinite(shares).sum(axis=1)
     return np.where(count, np.nansum(shares, axis=1) / np.maximum(count, 1), np.nan)
 
 
 def overlap_charts(pairs: Sequence[OverlapMetrics], *, several: bool) -> list[HeatChart]:
-    """Return heat maps of the overlap of kinds, streams and GPUs in one window."""
+    """Return heat maps of the overlap of kinds, streams and GPUs."""
     charts = []
     for sort, title in (("kind", "Kinds"), ("stream", "Streams"), ("device", "GPUs")):
         of_sort = [pair for pair in pairs if pair.a.startswith(f"{sort}:")]

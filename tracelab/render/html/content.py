@@ -1,4 +1,4 @@
-"""Content of the page, in order, before it is HTML."""
+"""Content of the page, before it is HTML."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ _TITLES = {
     "times": "Busy and idle",
     "other": "Other tables",
 }
-# Their titles do not name a stretch of time.
+# Their titles name no stretch of time.
 _OF_WINDOW = frozenset(("bubbles", "overlap", "blocking-calls", "critical-path", "starts", "other"))
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
-# Longer names are cut; the tooltip has up to the second number.
+# In a cell, and in its tooltip.
 _MAX_NAME_LETTERS, _MAX_FULL_NAME_LETTERS = 48, 300
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
@@ -88,7 +88,7 @@ class FilePart(Record, eq=False):
 
     Attributes:
         causal: by line, or by operator if no line is known.
-        whatif: the fix of each finding alone, then all of them.
+        whatif: each fix alone, then all.
     """
 
     scene: Scene
@@ -102,7 +102,7 @@ class Part(Record):
     Attributes:
         suffix: of its file, if there are several.
         heat, columns: charts above the sections.
-        ranks: the rank of each section, if the reader chooses one; else empty.
+        ranks: of each section, for the reader's choice; else empty.
         of: the stretch of time, if titles do not say it.
     """
 
@@ -118,17 +118,17 @@ class Part(Record):
 
     @property
     def id(self) -> str:
-        """Target of a link to it."""
+        """Target of links."""
         return self.key + self.suffix
 
     @property
     def label(self) -> str:
-        """Text of a link to it: ``"Kernels"`` for "Kernels, per steady step (mean of 5)"."""
+        """Text of links: ``"Kernels"`` for "Kernels, per steady step (mean of 5)"."""
         return self.title.partition(",")[0].partition(PART)[0]
 
 
 class PartGroup(Record):
-    """The parts about one file, or about all; a single file has no title."""
+    """The parts about one file, or all; a single file has no title."""
 
     id: str
     name: str
@@ -137,12 +137,12 @@ class PartGroup(Record):
 
 
 class PageFinding(Record):
-    """A finding with details that the text's first screen has no room for.
+    """A finding with further details.
 
     Attributes:
         reason: why no saving is predicted, or only a bound; "" for a saving.
-        source: its documentation and the address, "" if that is not one of ours.
-        others: number, severity, rank and price of the same place on each of the other ranks.
+        source: its documentation and address, "" if that is not ours.
+        others: number, severity, rank and price of the same place on the other ranks.
     """
 
     item: Item
@@ -157,8 +157,8 @@ class Content(Record):
 
     Attributes:
         path: "" for files that are not one job.
-        answer: the sentence printed if no finding is worth a place; else "".
-        recordings: files that are not one job; None for a file or a job.
+        answer: the sentence printed without findings worth a place; else "".
+        recordings: None for a file or a job.
         bars: one for a file or each rank.
         lacks: findings about missing parts of the files.
     """
@@ -185,7 +185,7 @@ class Content(Record):
 
 
 def content_of(report: Report, files: Sequence[FilePart]) -> Content:
-    """Make the content of the page of a report."""
+    """Make the content of a report's page."""
     ranks = [rank for rank in ranks_of(report) if rank.views]
     document = detailed(report, top=_MAX_WORK_ROWS)
     said = document.said
@@ -263,7 +263,7 @@ def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
 
 
 class Definition(Record):
-    """A word, its sort, its meaning, and sentences that say more."""
+    """A word, its sort, its meaning, and further sentences."""
 
     word: str
     what: str
@@ -274,7 +274,7 @@ class Definition(Record):
 def definitions(
     parts: Iterable[Part], findings: Iterable[PageFinding], sentences: Iterable[str]
 ) -> list[Definition]:
-    """List the words of the glossary that a page uses."""
+    """List the glossary's words on a page."""
     found_in = [x.item.finding for x in findings]
     causes = [FINDING_CAUSES.name_of(finding.cause) for finding in found_in]
     texts = {"findings": causes, "page": [*sentences]}
@@ -295,7 +295,6 @@ def definitions(
 
 
 def _words(sections: Iterable[Section]) -> Iterator[str]:
-    """Yield our own words in tables, and the first cell of each row."""
     for section in sections:
         yield from (section.title, *section.lines, *section.notes)
         yield from (column.title.replace("\n", " ") for column in section.columns)
@@ -404,14 +403,14 @@ class Shown(Record):
 
     Attributes:
         text: its first part; of a long C++ name the telling part.
-        full: the whole name, if it is cut.
+        full: the whole name, if cut.
         rest: the difference from another row with the same text.
         more: its other parts.
         fit: the class that aligns it; "" for numbers.
         is_head: True if it names its row.
         kind: its color in charts, or "".
         share: in percent, or "".
-        exact: the exact figure with its unit, or "" if the text is exact.
+        exact: the exact figure with its unit, or "" for `text`.
     """
 
     text: str
@@ -465,7 +464,7 @@ def _cut_name(cell: Shown, alike: Sequence[str]) -> Shown:
 
 
 def _rest(name: str, alike: Sequence[str]) -> str:
-    """Return all of a name from the first word on that tells it from others."""
+    """Return a name from the first word on that tells it from others."""
     others = [other for other in alike if other != name]
     if not name or not others:
         return ""
@@ -473,7 +472,7 @@ def _rest(name: str, alike: Sequence[str]) -> str:
         len(list(takewhile(lambda x: x[0] == x[1], zip(name, other, strict=False))))
         for other in others
     ]
-    # The most similar name first, for little room, unless another name ends alike.
+    # The most similar name first, unless another ends alike.
     rests = [name[len(name[:length].rstrip(_WORD)) :] for length in (max(same), min(same))]
     return ELLIPSIS + rests[any(other.endswith(rests[0]) for other in others)]
 

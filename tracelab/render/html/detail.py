@@ -1,4 +1,4 @@
-"""Lanes of a page, and the detail of them that fits: all, or single activities of some steps.
+"""Lanes of a page in the detail that fits: all, or activities of some steps.
 
 The measured size of the compressed columns decides.
 """
@@ -27,21 +27,21 @@ MAX_BYTES = 2_250_000
 MAX_BYTES_OF_JOB = 1_050_000
 # In a job of more than eight.
 _MAX_BYTES_OF_RANK = 131_000
-# A span takes more; lanes far too large are not encoded.
+# A lower bound: lanes far too large are not encoded.
 _MIN_BYTES_OF_SPAN = 3
 _MIN_BINS, _MAX_BINS_OF_ALL_LANES = 512, 65_536
 _MAX_TRIES = 6
 MAX_NAME_LETTERS, MAX_LABEL_LETTERS = 300, 40
-# The last number of two bytes stands for no name.
+# The last number stands for no name.
 MAX_NAMES = 0xFFFF
 # Outside the detail only the longest spans have names.
 _NAMES_ALONE = ("phase", "module", "operator")
-# Column that names spans, by type of lane; else the name of their events.
+# Column that names spans, by type of lane; by default that of events.
 _NAMING: Mapping[str, str] = {"steps": "text", "exposed": "blocker", "wait": "text"}
 
 
 class Name(NamedTuple):
-    """A name, and its form in a narrow place; "" if that is the same."""
+    """A name, and its short form or ""."""
 
     text: str
     short: str = ""
@@ -55,12 +55,12 @@ class Group(Record, eq=False):
 
     @property
     def start_ns(self) -> int:
-        """Start of the first item in its lanes, ns."""
+        """Start of its lanes, ns."""
         return min(int(lane.start_ns.min()) for lane in self.lanes if len(lane))
 
     @property
     def end_ns(self) -> int:
-        """End of the last item in its lanes, ns."""
+        """End of its lanes, ns."""
         return max(int(lane.end_ns.max()) for lane in self.lanes if len(lane))
 
     def lane_index(self, lane_id: str) -> int:
@@ -70,7 +70,7 @@ class Group(Record, eq=False):
 
 
 class Cited(NamedTuple):
-    """Evidence of a finding, and the weight of showing it in detail."""
+    """Evidence of a finding, and its weight in choosing the detail."""
 
     group_index: int
     start_ns: int
@@ -82,8 +82,8 @@ class Fitted(Record, eq=False):
     """Groups of lanes as a page has them.
 
     Attributes:
-        details: start and end, ns, of the time in which all of a group is known.
-        note: sentences on what is left out, or "".
+        details: of each group, start and end, ns, of the fully known time.
+        note: sentences on omissions, or "".
     """
 
     lanes: tuple[tuple[EncodedLane, ...], ...]
@@ -154,7 +154,7 @@ def _shown(text: str) -> str:
 
 
 def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) -> Fitted | None:
-    """Encode as much as fits; None if even short details are too much."""
+    """Encode as much as fits; None if even short details do not."""
     most_bytes, clocks = MAX_BYTES, [[index] for index in range(len(groups))]
     if on_one_clock:
         most_bytes = min(MAX_BYTES, max(MAX_BYTES_OF_JOB, _MAX_BYTES_OF_RANK * len(groups)))
@@ -172,7 +172,6 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
 def _fitted(
     groups: Sequence[Group], details: Sequence[tuple[int, int]], words: Sequence[str]
 ) -> Fitted:
-    """Encode groups with a detail each, which the words describe ("" for all)."""
 
     def is_cut(lane: Lane, all_of: Lane) -> bool:
         return len(lane) < len(all_of) and has_bins(lane)
@@ -230,7 +229,7 @@ def _details(
 def _detail(
     groups: Sequence[Group], cited: Sequence[Cited], share: float
 ) -> tuple[tuple[int, int], str]:
-    """Choose the consecutive steps that findings cite most, or a part of a step too large."""
+    """Choose the consecutive steps that findings cite most, or a part of a large step."""
     numbers, bounds_ns = _steps(groups)
     start_ns = min(group.start_ns for group in groups)
     end_ns = max(group.end_ns for group in groups)
@@ -255,9 +254,9 @@ def _detail(
 
 
 def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
-    """Return the numbers and bounds (int64[n, 2], ns) of the steady steps that all groups have.
+    """Return the numbers and bounds (int64[n, 2], ns) of steady steps of all groups, else of any.
 
-    Else of any steps. A step lasts from its first start to its last end.
+    A step lasts from its first start to its last end.
     """
     common = set.intersection(*(set(group.scene.usual_steps) for group in groups))
     numbers = sorted(common or set.intersection(*(set(group.scene.steps) for group in groups)))
@@ -283,7 +282,7 @@ def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> in
 def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
     """Return all steps of a group, spans in the detail, and the calls that launched them.
 
-    Elsewhere numbers keep their highest value by column, and named spans those longer than one.
+    Elsewhere columns keep the highest number, and named spans longer than one.
     """
     kept = {
         x.id: ((x.end_ns >= detail[0]) & (x.start_ns < detail[1]))
@@ -317,7 +316,6 @@ def _cut(group: Group, detail: tuple[int, int], grid: Grid) -> Group:
 
 
 def _coarse(lane: Lane, is_fine: NDArray[np.bool_], grid: Grid) -> Lane:
-    """Replace a number over time outside the fine parts by the highest one of each column."""
     part = np.where(is_fine, grid.columns + np.arange(len(lane)), grid.column_of(lane.start_ns))
     first = np.flatnonzero(np.diff(part, prepend=ABSENT))
     if not len(first):

@@ -1,9 +1,9 @@
 """The timeline's lanes as bytes that a page reads back.
 
-A lane is a handful of integer columns, written as byte planes: neighbors are alike there, which
-suits gzip. Ordered columns (the launch of each activity) are written as differences; times that
-follow those of activities, as their difference from them. `tests/reference/page_lanes.py` is the
-readable definition.
+A lane is a handful of integer columns, written as byte planes, whose alike neighbors suit gzip.
+Ordered columns (the launch of each activity) are written as differences; times that follow those
+of activities, as differences from them. `tests/reference/page_lanes.py` is the readable
+definition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of str
 
 
 class EncodedLane(Record, eq=False):
-    """A lane as a page has it: its description, and its bytes."""
+    """A lane on a page: description and bytes."""
 
     meta: Mapping[str, Any]
     columns: bytes
@@ -54,8 +54,8 @@ def encode(
     Args:
         lane: the lane.
         start_ns: origin of its first gap.
-        rows: the activities that its column "row" refers to.
-        binned: the same lane at all times, if `lane` is only a part.
+        rows: the activities of its column "row".
+        binned: the lane at all times, if `lane` is a part.
         grid: the bins for that.
     """
     columns = (*_ALL, *(x for x in LANE_TYPES[lane.type].columns if x.name in lane.more))
@@ -109,7 +109,7 @@ def encode(
 
 
 def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
-    """Return when the items of a lane are expected to start and to end, ns.
+    """Return the expected starts and ends of items, ns.
 
     They start at the end of the item before, or of the activity before their row, if later; they
     end where their row starts, or, if that is not after the item's start, where it ends.
@@ -134,14 +134,14 @@ def planes(values: NDArray[Any], size: int) -> bytes:
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
-    """Return bins of whole ns, more than requested if one would exceed 32 bits."""
+    """Return bins of whole ns, enough for 32 bits."""
     length_ns = max(1, end_ns - start_ns)
     count = max(count, -(-length_ns // _MAX_BIN_NS))
     return Grid(start_ns, start_ns + count * -(-length_ns // count), count)
 
 
 def _escaped(values: Int64Array, most: int) -> tuple[Int64Array, list[list[int]]]:
-    """Return the numbers that fit into 32 bits, and the others with their places."""
+    """Return the numbers within 32 bits, and the others with their places."""
     is_large = (values >= most) | (values < -(2**31))
     index = np.flatnonzero(is_large)
     return np.where(is_large, most, values), np.stack((index, values[index]), axis=1).tolist()

@@ -1,7 +1,7 @@
-"""The page: a report as one HTML file, which needs no network and runs only our own scripts.
+"""The page: a report as one HTML file, without a network and with our own scripts alone.
 
-Text of a trace stays text: jinja2 escapes it, `visible` shows control characters, and the
-policy in the page's head lets only the page's own elements run.
+Text of a trace stays text: jinja2 escapes it, `visible` shows control characters, and a
+policy in the page's head allows nothing else.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ _THEMES = (
 # Marks blocking without color as well.
 _STRIPES = "repeating-linear-gradient(135deg, #ffffff73 0 1.5px, transparent 1.5px 5px)"
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
-# A comment on lines of its own.
 _COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
-# A comment at the end of a line, which no text follows.
+# No text may follow.
 _END_COMMENT = re.compile(r"[ \t]+// [^\"'`\n]*$", re.MULTILINE)
 
 
 class ServedTrace(Record):
-    """A trace that is served beside the page, and its clock.
+    """A trace served beside the page, and its clock.
 
     Attributes:
         url: relative to the page.
@@ -73,7 +72,7 @@ class Served(Record):
     perfetto: str = PERFETTO
 
     def script_data(self) -> dict[str, Any]:
-        """The same for a script, which has no integers beyond 2**53."""
+        """The same for a script, without integers beyond 2**53."""
         traces = [{**asdict(x), "origin_ns": str(x.origin_ns)} for x in self.traces]
         return {"perfetto": self.perfetto, "traces": traces}
 
@@ -86,7 +85,7 @@ def render_page(
     Args:
         report: no trace is needed.
         files: of the page's timeline, which is left out without any.
-        served: traces that a program on this machine serves beside the page.
+        served: traces that this machine serves.
     """
     scripts = list(map(asset, ("page.js", *(["perfetto_link.js"] if served else ()))))
     timeline: dict[str, Any] | None = None
@@ -147,7 +146,7 @@ def _prose(text: str) -> Markup:
 
 @cache
 def asset(name: str) -> str:
-    """Return a file of this package; a style or script without comments and indentation."""
+    """Return a file of this package; styles and scripts without comments and indentation."""
     text = resources(__package__).joinpath(name).read_text("utf-8")
     if name.endswith(".j2"):
         return text
@@ -175,7 +174,7 @@ def timeline_styles() -> str:
 def content_security_policy(
     scripts: Sequence[str], styles: Sequence[str], *, is_served: bool
 ) -> str:
-    """Allow these very scripts and styles; a served page may reach its own server."""
+    """Allow only these scripts and styles, and a served page's own server."""
     rules = {
         "default-src": "'none'",
         "script-src": _hashes(scripts),

@@ -1,4 +1,4 @@
-"""The data of the page's timeline: all files on one clock, in the size that a page may have."""
+"""Data of the page's timeline: all files on one clock, within the size of a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_OPEN_GROUPS = 2
 _MAX_GROUPS = 64
 _MAX_ABSENT = 8
 _MAX_WINDOWS = 5_000
-# Shown around a cited place, which takes at least a ninth of the view.
+# Around a cited place, which takes at least a ninth of the view.
 _MARGIN_NS, _MAX_MARGIN_LENGTHS = 20_000, 4
 # The same outside of steps.
 _MARGIN_WITHOUT_STEP_NS, _MARGIN_LENGTHS_WITHOUT_STEP = 200_000, 10
@@ -35,7 +35,7 @@ class TimelineData(Record, eq=False):
 
 
 def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
-    """Return the timeline of a report's files, at least one, by rank."""
+    """Return the timeline of a report's files, by rank."""
     on_one_clock = all(scene.clock for scene in scenes)
     names, groups, findings, fitted = _fitting(report, scenes, on_one_clock=on_one_clock)
     start_ns = min(group.start_ns for group in groups)
@@ -49,7 +49,7 @@ def timeline_data(report: Report, scenes: Sequence[Scene]) -> TimelineData:
         "version": VERSION,
         "start": start_ns,
         "zero": start_ns if on_one_clock else 0,
-        # A single activity may have no length, which a page cannot draw.
+        # A lone activity may have no length, which a page cannot draw.
         "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
@@ -104,7 +104,7 @@ def _chosen(report: Report, scenes: Sequence[Scene], most: int) -> list[Scene]:
 
 
 def _paces(report: Report) -> dict[int, str]:
-    """Name the slowest, median and fastest rank of a job by its waits: the slowest waits least."""
+    """Name three ranks of a job by their waits: the slowest waits least."""
     shares = sorted(rank_shares(report), key=lambda x: x.wait_ns)
     if not shares or shares[0].wait_ns == shares[-1].wait_ns:
         return {}
@@ -130,8 +130,8 @@ class _Located(Record):
     """A finding, and the places that it cites.
 
     Attributes:
-        marks: lane index in the group, start and end, ns; the worst first.
-        since_ns: start of a mark to when other ranks began to wait for it, ns.
+        marks: lane index, start and end, ns; the worst first.
+        since_ns: from the start of a mark until other ranks waited for it, ns.
     """
 
     number: int
@@ -141,7 +141,7 @@ class _Located(Record):
 
     @property
     def cited(self) -> Iterator[Cited]:
-        """Cited evidence; that of the worst and costliest findings weighs most."""
+        """Cited evidence; the worst of the costliest findings weighs most."""
         for i, (_, start_ns, end_ns) in enumerate(self.marks):
             yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
 
@@ -167,7 +167,7 @@ def _shown(
     groups: Sequence[Group],
     windows: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Show the step of the worst fully known evidence; that is its first mark."""
+    """Show the step of the worst fully known evidence, its first mark."""
     group = groups[finding.group_index]
     view = place = [group.start_ns, group.end_ns]
     marks = sorted(finding.marks, key=lambda x: not detail[0] <= x[1] <= x[2] <= detail[1])
@@ -190,10 +190,7 @@ def _shown(
 def _step_around(
     start_ns: int, end_ns: int, index: int, group: Group, windows: Sequence[Mapping[str, Any]]
 ) -> list[int]:
-    """Return the step with most of a stretch of time, and the stretch in it.
-
-    Outside of steps, return the time around it.
-    """
+    """Return the step with most of a stretch, and that part; or the time around it."""
     shared_ns = {
         number: min(end_ns + 1, step.end_ns) - max(start_ns, step.start_ns)
         for number, step in group.scene.steps.items()
@@ -209,7 +206,7 @@ def _step_around(
 
 
 def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, Any]]:
-    """The steps to choose from: of a job each once, from its first start to its last end."""
+    """The steps to choose from, of a job each once."""
     clocks = [groups] if on_one_clock else [[group] for group in groups]
     windows = []
     for index, together in enumerate(clocks):

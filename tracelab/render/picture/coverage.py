@@ -1,7 +1,7 @@
 """Coverage of pixel columns by stretches of time.
 
-Intervals wider than a pixel keep their exact edges; narrower ones become the exact covered share
-of each column, so the number of shapes is bounded.
+Intervals wider than a pixel keep their exact edges; others become the exact covered share of each
+column, so the number of shapes is bounded.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class Grid:
 
 def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
     """Return the intervals wide enough for exact edges, and the others."""
-    # If a column is shorter than 1 ns, nothing is thinner.
+    # Below 1 ns a column nothing is thinner.
     wide = ((a.ends - a.starts) >= _MIN_EXACT_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
 
 
 def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
-    """Return the covered share of each column: float64[len(sets), columns], 0 to 1."""
+    """Return the covered share of each column: float64[len(sets), columns]."""
     starts, ends = grid.edges_ns[:-1], grid.edges_ns[1:]
     shares = np.zeros((len(sets), grid.columns))
     for share, a in zip(shares, sets, strict=True):
@@ -69,7 +69,7 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
 def column_heights(
     starts: Int64Array, ends: Int64Array, value: Int64Array, grid: Grid
 ) -> FloatArray:
-    """Return the highest number of each column as a share of the highest of all."""
+    """Return each column's highest number as a share of the highest."""
     shown = (ends > grid.start_ns) & (starts < grid.end_ns) & (ends > starts)
     first = grid.column_of(np.maximum(starts[shown], grid.start_ns))
     count = grid.column_of(np.minimum(ends[shown], grid.end_ns) - 1) - first + 1
@@ -83,7 +83,7 @@ def column_heights(
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
     """Stack shares as bars: low and high edge of each, 0 to 1.
 
-    Columns that are not empty are at least `least` high, and all their bars visible.
+    Columns with any are at least `least` high, and all bars visible.
     """
     height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
     total = height.sum(axis=0)
@@ -93,7 +93,7 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """Return a polygon (float64[k, 2]) around each run of columns that have a height.
+    """Return a polygon (float64[k, 2]) around each run of columns with a height.
 
     Separate bars would show seams in SVG and PDF.
     """
@@ -121,7 +121,7 @@ def lane_polygons(
 ) -> list[list[FloatArray]]:
     """Return the polygons of each set in a lane; x is ns since the grid's start.
 
-    Sets are stacked where several cover a column; `least` is the smallest height, as a share.
+    Sets of a column are stacked, at least `least` high, a share.
     """
     split = [split_by_width(a, grid) for a in sets]
     low, high = stack(column_shares([thin for _, thin in split], grid), least)
@@ -136,10 +136,7 @@ def lane_polygons(
 def seams(
     covered: Intervals, starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float
 ) -> Int64Array:
-    """Return the times, ns, at which wide events meet without a visible gap.
-
-    They are at least two pixels apart, so their number is bounded.
-    """
+    """Return the times, ns, at which wide events meet without a gap, at least two pixels apart."""
     wide = ends - starts >= least_px * grid.pixel_ns
     edges_ns = np.concatenate((starts[wide], ends[wide]))
     is_gap = covered.starts[1:] - covered.ends[:-1] >= grid.pixel_ns
@@ -162,7 +159,7 @@ def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> 
     """Return the indices of disjoint events with room for a name, by start."""
     wide = np.flatnonzero(ends - starts >= least_px * grid.pixel_ns)
     wide = wide[np.argsort(starts[wide], kind="stable")]
-    # Any number of events may overlap; one is named for each column in which they begin.
+    # In each column in which events begin, one is named.
     _, first = np.unique(grid.column_of(starts[wide]), return_index=True)
     kept, free_from_ns = [], grid.start_ns
     for index in wide[first]:
@@ -173,7 +170,7 @@ def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> 
 
 
 def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
-    """Return the indices of things that fit next to each other, from the left."""
+    """Return the indices of things that fit side by side, from the left."""
     kept, free_from_px = [], -np.inf
     for index, (left_px, width_px) in enumerate(zip(positions_px, widths_px, strict=True)):
         if left_px >= free_from_px:

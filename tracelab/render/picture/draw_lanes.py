@@ -132,7 +132,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
                 text = text.partition(" ")[2] or text
             text = fit(printable(text), room_px, SMALL_PX)
             color = sheet.theme.color_of(kind)
-            # Keeps a name readable on a hatch; outlines would make letters shapes in SVG and PDF.
+            # Readable on a hatch; outlines would make letters shapes in SVG and PDF.
             ground = {"boxstyle": "square,pad=0.1", "facecolor": color, "linewidth": 0}
             look: dict[str, Any] = {"ha": "center", "color": ink_on(color)}
             look |= {"bbox": ground} if KINDS[kind].hatch else {}
@@ -140,7 +140,7 @@ def _draw_names(sheet: Sheet, names: Sequence[str]) -> None:
 
 
 def tips_of(sheet: Sheet, names: Sequence[str], zero_ns: int) -> Iterator[Tip]:
-    """Yield the description of each span that has a shape of its own."""
+    """Yield the description of each span with a shape of its own."""
     grid, place = sheet.grid, sheet.axes.get_position()
     down_px = sheet.figure.bbox.height * (1 - place.y1)
     for band, upper, lower in sheet.bands():
@@ -175,7 +175,7 @@ def _tip(layer: Layer, i: int, names: Sequence[str], zero_ns: int) -> str:
 
 
 def draw_marks(sheet: Sheet, marks: Sequence[PlacedMark]) -> None:
-    """Frame the evidence of findings, with their numbers above."""
+    """Frame evidence, with the numbers of findings above."""
     places, frames = list(sheet.places()), []
     for mark in marks:
         row, top, bottom = places[mark.row]
@@ -217,7 +217,7 @@ def header_lines(width_px: int, title: str) -> list[str]:
 def draw_header(
     sheet: Sheet, title: Sequence[str], lines: Sequence[str], key: Mapping[int, str]
 ) -> None:
-    """Draw the headline, the other lines, and the meaning of the numbers."""
+    """Draw the headline, other lines, and the meaning of numbers."""
     left = MARGIN_PX - LEFT_PX
     room_px = sheet.figure.get_size_inches()[0] * DPI - 2 * MARGIN_PX
     y_px = -CAPTION_UP_PX - LINE_PX * (len(title) - 1 + len(lines) + len(key))
@@ -236,7 +236,7 @@ def draw_header(
 
 
 def draw_labels(sheet: Sheet, unit: str, below: Mapping[int, str], marked: Set[int]) -> None:
-    """Write the names of lanes and devices, and the shares below."""
+    """Write the names of lanes and devices, and shares."""
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
     size_px = TEXT_PX if sheet.is_spacious else SMALL_PX
     for row, top, bottom in sheet.places():
@@ -279,7 +279,7 @@ def _shown(steps: Mapping[int, Span], grid: Grid) -> dict[int, Span]:
 
 
 def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]]:
-    """Return the positions of step numbers, in pixels: of wide steps, or of every n-th."""
+    """Return the positions of step numbers, px: of wide steps, or of every n-th."""
     left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
     right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps.values()]
     texts = [f"step {number}" for number in steps]
@@ -290,7 +290,7 @@ def step_labels(steps: Mapping[int, Span], grid: Grid) -> list[tuple[float, str]
 
 
 def draw_axis(sheet: Sheet, start_ns: int, longest: Grid | None = None) -> None:
-    """Draw time from `start_ns` on, with ticks of the longest sheet."""
+    """Draw time from `start_ns` on, with the longest sheet's ticks."""
     axes, grid, gray = sheet.axes, longest or sheet.grid, sheet.theme.gray
     tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX), start_ns)
     tick_ns = tick_ns - start_ns

@@ -31,32 +31,30 @@ LEFT_PX, RIGHT_PX = 240, 30
 MIN_WIDTH_PX, MIN_HEIGHT_PX, MAX_SIDE_PX = 400, 200, 16_384
 # Left of the headline and of the devices.
 MARGIN_PX = 20
-# From the upper edge to the headline, between lines, from the last line to the lanes.
+# Headline below the edge, lines below each other, lanes below the last.
 _TITLE_DOWN_PX, LINE_PX, CAPTION_UP_PX = 34, 24, 40
 # Below the lanes, below the legend.
 _AXIS_PX, _BOTTOM_PX = 46, 14
-# Letters.
 TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12
 
 Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, pixels from the top
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
-# The patch of a label, and the gap between entries.
 _LEGEND_ROW_PX, _LEGEND_PATCH_PX = 24, 60
 _MIN_WIDE_PX = 800
 _MIN_LETTERS = 8
-# Of their usual height, if the user sets one.
+# Of their usual height, at a set height.
 _MIN_LANE_SHARE = 0.5
 
 
 def points(px: float) -> float:
-    """Convert a length to points, matplotlib's unit of letters and lines."""
+    """Convert to points, matplotlib's unit of letters and lines."""
     return px * 72 / DPI
 
 
 class Sheet(Record, eq=False):
-    """An unfinished drawing; x is ns from the start, y is pixels from the top."""
+    """An unfinished drawing; x is ns from the start, y pixels from the top."""
 
     figure: Figure
     axes: Axes
@@ -73,7 +71,7 @@ class Sheet(Record, eq=False):
 
     @property
     def is_spacious(self) -> bool:
-        """True if two lines of text fit beside a lane."""
+        """True if two lines fit beside a lane."""
         return min(self.heights) >= 2 * TEXT_PX + 4
 
     def places(self) -> Iterator[tuple[Row, int, int]]:
@@ -88,7 +86,7 @@ class Sheet(Record, eq=False):
                 yield band, top + band.upper * (bottom - top), top + band.lower * (bottom - top)
 
     def device_edges(self) -> dict[int, tuple[int, int]]:
-        """The upper and lower edge of each device's streams."""
+        """Upper and lower edge of each device's streams."""
         edges: dict[int, tuple[int, int]] = {}
         for lane, top, bottom in self.places():
             if lane.device is not None and lane.streams:
@@ -97,7 +95,7 @@ class Sheet(Record, eq=False):
         return edges
 
     def fill(self, kind: str, polygons: Sequence[FloatArray]) -> None:
-        """Add shapes of one kind as one collection, above idle time."""
+        """Add shapes of one kind, above idle time."""
         style = KINDS[kind]
         shapes = PolyCollection(
             polygons,
@@ -119,7 +117,7 @@ class Sheet(Record, eq=False):
     def write(
         self, x_px: float, y_px: float, text: str, size_px: int = TEXT_PX, **look: Any
     ) -> None:
-        """Write at a point in pixels from the lanes' upper left corner."""
+        """Write at a point, px from the lanes' upper left corner."""
         style = {"color": self.theme.text, "va": "center_baseline", "zorder": 5, **look}
         self.axes.text(
             x_px * self.grid.pixel_ns,
@@ -138,9 +136,9 @@ def new_sheets(
     look: Look,
     legend_px: int,
 ) -> list[Sheet]:
-    """Make an empty picture: sheets one below the other, axes on whole pixels.
+    """Make an empty picture: sheets below each other, axes on whole pixels.
 
-    Above each is room for its headline and lines.
+    Above each are its headline and lines.
     """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
@@ -186,7 +184,7 @@ def _lane_height_px(lanes: int) -> int:
 
 
 def lane_height_px(lane: Row, lane_px: int) -> int:
-    """The common height of lanes, or the least at which this one is seen."""
+    """The common height of lanes, or this one's least visible."""
     return max(lane_px, lane.min_px)
 
 
@@ -203,7 +201,7 @@ def lane_tops(lanes: Sequence[Row], lane_px: int) -> list[int]:
 
 
 def printable(text: str) -> str:
-    """Replace letters that the font lacks by question marks."""
+    """Replace letters that the font lacks."""
     known = _letters()
     return "".join(c if c.isprintable() and ord(c) in known else "?" for c in text)
 
@@ -222,7 +220,7 @@ def text_width(text: str, size_px: int, weight: str = "normal") -> float:
 
 
 def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
-    """Return the text, its beginning, or nothing if not even a few letters fit."""
+    """Return the text, its beginning, or "" without room for a few letters."""
     width = text_width(text, size_px, weight)
     if width <= room_px:
         return text
@@ -233,7 +231,7 @@ def fit(text: str, room_px: float, size_px: int, weight: str = "normal") -> str:
 
 
 def wrap(text: str, room_px: float, size_px: int, weight: str, most: int) -> list[str]:
-    """Wrap the text into at most `most` lines, cut at its end."""
+    """Wrap the text into at most `most` lines, cut at the end."""
     lines: list[str] = []
     rest = text.split(" ")
     while rest and len(lines) < most - 1:
@@ -263,7 +261,7 @@ def _legend_room(grid: Grid) -> tuple[int, int]:
 
 
 def legend_columns(labels: Sequence[str], room_px: float) -> int:
-    """Return the number of columns, filled one after the other, in which labels fit."""
+    """Return the number of columns in which labels fit."""
     widths = [text_width(label, TEXT_PX) + _LEGEND_PATCH_PX for label in labels]
     for count in range(len(widths), 1, -1):
         rows, longer = divmod(len(widths), count)

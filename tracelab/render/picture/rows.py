@@ -24,14 +24,13 @@ MAX_ID_LETTERS = 8
 MIN_BAND_HEIGHT_SHARE = 0.16
 _MIN_BAND_PX = 8
 _LEVEL_GAP_SHARE = 0.1
-# In a host thread's row, from above: phases and named regions, blocking calls, steps and launches.
+# In a host thread's row, from above: phases and regions, blocking calls, steps and launches.
 _PHASE_PX, _BLOCKING_PX, _CALLS_PX, _STRIP_GAP_PX = 15, 24, 9, 3
 _MAX_PHASE_LEVELS = 3
-# Of a step and of the call: idle time that gives a blocking call a strong color.
+# Idle time, of a step and of the call, for a strong color.
 _MIN_STEP_SHARE, _MIN_CALL_SHARE = 0.003, 0.05
-# Size of a finding's number, and distance between its numbers in a row.
 MARK_PX, _MIN_MARK_DISTANCE_PX, _MAX_PLACES_OF_MARK = 18, 60, 3
-# Of the shown time; longer evidence is everywhere.
+# Longer evidence is everywhere.
 _MAX_EVIDENCE_SHARE = 0.9
 _LANE_NAME = re.compile(
     r"host|device:\d+|stream:\d+/(\d+|graphs)|counter:\d+/\w+|kind:(compute|comm|copy|memset)"
@@ -50,7 +49,7 @@ class Layer(Record, eq=False):
 
     Attributes:
         start_ns, end_ns: int64[k], ns, of the shown spans.
-        name: int32[k], index into the names of the scene, ABSENT for the kind; empty if unnamed.
+        name: int32[k], index into the scene's names, ABSENT for the kind; empty if unnamed.
         cost_ns: int64[k], idle time caused by blocking calls; else empty.
         next: int32[k], the name of the end of idle time; else empty.
     """
@@ -65,7 +64,7 @@ class Layer(Record, eq=False):
 
 
 class Band(Record, eq=False):
-    """Layers that share a part of a row; heights are shares, `least` that of the thinnest."""
+    """Layers of a part of a row; heights are shares, `least` that of the thinnest."""
 
     upper: float
     lower: float
@@ -79,8 +78,8 @@ class Row(Record, eq=False):
     Attributes:
         device: None for a host thread.
         busy_ns: shown time in which its stream worked, or its host thread was blocked.
-        streams: number that share it; 0 for idle time and numbers over time.
-        min_px: the least height at which its bands are seen.
+        streams: number that share it; else 0.
+        min_px: the least visible height.
         heights: float64[columns], a number over time, as shares of the row's height.
     """
 
@@ -104,7 +103,7 @@ class PlacedMark(Record):
 
 
 def choose(scene: Scene, names: Sequence[str] | None) -> Choice:
-    """Choose lanes by name, by default all; refuse names without a lane."""
+    """Choose lanes by name, by default all."""
     hosts, lanes = tuple(scene.lanes_of_type("host")), tuple(scene.lanes_of_type("stream"))
     counters, kinds = tuple(scene.lanes_of_type("counter")), _occurring_kinds(lanes)
     if names is None:
@@ -156,10 +155,7 @@ def _stream_names(lane: Lane) -> list[str]:
 def _parts(
     lane: Lane, chosen: Set[str], names: Sequence[str], kinds: Sequence[str]
 ) -> Iterator[Lane]:
-    """Yield the chosen streams of a lane: those named alone, then the others.
-
-    Streams without any of `kinds` are left out.
-    """
+    """Yield the chosen streams of a lane with `kinds`: those named alone, then the others."""
     device, *streams, own = _stream_names(lane)
     stream = lane.more.get("stream", np.zeros(len(lane), dtype=np.intp))
     has_kind = np.isin(lane.kind, [lane.kinds.index(kind) for kind in kinds])
@@ -176,7 +172,7 @@ def _parts(
 
 
 def build_rows(scene: Scene, choice: Choice, grid: Grid) -> list[Row]:
-    """Build the row of each chosen lane, within the grid's time."""
+    """Build the row of each chosen lane, in the grid's time."""
     rows = (_row(scene, lane, choice.kinds, grid) for lane in choice.lanes)
     return [replace(row, id=lane.id) for row, lane in zip(rows, choice.lanes, strict=True)]
 
@@ -263,7 +259,6 @@ def _host_row(scene: Scene, lane: Lane, grid: Grid) -> Row:
 
 
 def _blocking(scene: Scene, lane: Lane, grid: Grid) -> tuple[Layer, ...]:
-    """Return the blocking calls, those without idle time apart."""
     if "cost" not in lane.more:
         return (_layer(lane, "blocking", grid),)
     # Of a long wait for a busy GPU, the call that reads the result is left.
@@ -286,7 +281,7 @@ def _counter_row(lane: Lane, grid: Grid) -> Row:
 
 
 def busiest(rows: Sequence[Row], most: int) -> list[Row]:
-    """List the rows with at most this many streams and threads, the busiest."""
+    """List the busiest streams and threads, and all other rows."""
     order = sorted(range(len(rows)), key=lambda i: (rows[i].streams > 0, -rows[i].busy_ns))
     most += sum(row.streams == 0 for row in rows)
     return [rows[i] for i in sorted(order[:most])]
@@ -307,7 +302,7 @@ def kinds_in(rows: Sequence[Row]) -> set[str]:
 def place_marks(
     scene: Scene, numbers: Iterable[int], rows: Sequence[Row], grid: Grid
 ) -> list[PlacedMark]:
-    """Number the worst shown evidence of findings."""
+    """Number the worst shown evidence."""
     index_of = {row.id: index for index, row in enumerate(rows)}
     placed: list[PlacedMark] = []
     for mark in (mark for number in numbers for mark in scene.marks if mark.number == number):
@@ -336,7 +331,6 @@ def place_marks(
 
 
 def _longest_idle(scene: Scene, device: int, grid: Grid) -> Span:
-    """Return the longest shown idle time of a GPU, for evidence that is everywhere."""
     idle = scene.lane(f"idle:{device}")
     if idle is None or not len(idle):
         return Span(grid.start_ns, grid.start_ns)
@@ -355,7 +349,7 @@ def _free_px(middle_px: float, taken_px: Sequence[float]) -> float:
 def caption(
     rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, available: int
 ) -> list[str]:
-    """Name the shown stretch of time and its contents, in parts of one line."""
+    """Name the shown time and contents, in parts of one line."""
     bands = [band for row in rows if row.device is not None and row.streams for band in row.bands]
     layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
@@ -374,7 +368,7 @@ def caption(
 
 
 def _short_label(label: str) -> str:
-    """Cut a long number at the end of a label to its own end: addresses begin alike."""
+    """Cut a long number at a label's end to its own end: addresses begin alike."""
     words, _, number = label.rpartition(" ")
     if number.isdigit() and len(number) > MAX_ID_LETTERS:
         return f"{words} {ELLIPSIS}{number[1 - MAX_ID_LETTERS :]}"

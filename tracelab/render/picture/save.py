@@ -1,4 +1,4 @@
-"""Write a drawn timeline to a file, or show it in a notebook."""
+"""Write a timeline to a file, or show it in a notebook."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REFUSAL = "{}: a timeline is written as .png, .svg or .pdf"
 
 
 class Look(Record):
-    """Size, in pixels, and colors of a picture; by default as high as its rows."""
+    """Size, px, and colors of a picture; by default as high as its rows."""
 
     width_px: int = 1600
     height_px: int | None = None
@@ -35,7 +35,7 @@ DEFAULT_LOOK = Look()
 
 
 class Tip(NamedTuple):
-    """A text at a place of a picture, in pixels from its upper left corner."""
+    """A text in a picture, px from the upper left corner."""
 
     left_px: float
     top_px: float
@@ -45,29 +45,29 @@ class Tip(NamedTuple):
 
 
 class Picture(Record, eq=False):
-    """A drawn timeline, which shows itself in a notebook."""
+    """A drawn timeline, shown in notebooks."""
 
     figure: Figure
     _tips: Callable[[], Iterable[Tip]]  # what an SVG file says where the mouse rests
 
     def save(self, path: str | Path) -> None:
-        """Write it in the format of the name's ending."""
+        """Write it as the name's ending says."""
         suffix = Path(path).suffix.lower()
         if suffix not in FORMATS:
             raise UsageError(REFUSAL.format(path))
         write_file(path, self.svg() if suffix == ".svg" else _content(self.figure, suffix))
 
     def png(self) -> bytes:
-        """Content of a PNG file."""
+        """The picture as PNG."""
         return _content(self.figure, ".png")
 
     def svg(self) -> bytes:
-        """Content of a SVG file."""
+        """The picture as SVG."""
         drawn, end, _ = _content(self.figure, ".svg").rpartition(b"</svg>")
         return drawn + _svg_of_tips(self._tips()) + end + b"\n"
 
     def pdf(self) -> bytes:
-        """Content of a PDF file."""
+        """The picture as PDF."""
         return _content(self.figure, ".pdf")
 
     def _repr_png_(self) -> bytes:
@@ -85,7 +85,6 @@ def _svg_of_tips(tips: Iterable[Tip]) -> bytes:
 
 
 def _content(figure: Figure, suffix: str) -> bytes:
-    """Return a file's content, deterministically."""
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     content = BytesIO()
     with fixed_style():
@@ -95,7 +94,7 @@ def _content(figure: Figure, suffix: str) -> bytes:
 
 @contextmanager
 def fixed_style() -> Iterator[None]:
-    """Set matplotlib's defaults, ignoring the user's, and those of a timeline."""
+    """Set matplotlib's defaults and a timeline's."""
     import matplotlib as mpl
 
     defaults = {k: v for k, v in mpl.rcParamsDefault.items() if not k.startswith("backend")}

@@ -1,4 +1,4 @@
-"""Pictures of timelines, with a row for each host thread and stream; and of a job's ranks."""
+"""Pictures of timelines, with rows of host threads and streams, or of ranks."""
 
 from __future__ import annotations
 
@@ -57,10 +57,8 @@ from tracelab.render.text.savings import percent
 from tracelab.render.words import duration_text
 from tracelab.report.schema import Job
 
-# In all parts.
 MAX_ROWS = 400
 MAX_ROWS_OF_HALF = 24
-# More are not compared by eye.
 MAX_PARTS = 20
 _WORK = ("forward", "backward", "other_compute", "compute", "copy", "memset")
 _MAX_RANKS = 64
@@ -70,11 +68,11 @@ class Part(Record, eq=False):
     """One timeline of a picture.
 
     Attributes:
-        title: by default the verdict of the file, or else its name.
+        title: by default the verdict of the file, or its name.
         shown: the stretch of time in words.
-        said: None if findings are not shown.
+        said: None without findings.
         findings: numbers of the marked ones.
-        lanes: names of lanes; None for all.
+        lanes: names; None for all.
         busy: by default of the shown time.
     """
 
@@ -94,11 +92,11 @@ class Panel(Record, eq=False):
     Attributes:
         names: of spans, by index.
         steps: of each row.
-        busy: when any stream works, for each GPU without a row of idle time.
+        busy: of each GPU without a row of idle time.
         lines: below the headline; the last one is gray.
-        below: written below the name of a GPU.
+        below: below the name of a GPU.
         zero_ns: origin of the axis.
-        unit: start of the names of GPUs; a job's are ranks.
+        unit: start of the GPUs' names.
         marked: the GPUs with colored names.
         key: meaning of each finding's number.
     """
@@ -119,7 +117,7 @@ class Panel(Record, eq=False):
 
 
 def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> None:
-    """Refuse numbers of files, lanes and pixels that no picture has."""
+    """Refuse impossible numbers of files, lanes and pixels."""
     sides = (("width", MIN_WIDTH_PX, look.width_px), ("height", MIN_HEIGHT_PX, look.height_px))
     for word, least, px in sides:
         if px is not None and not least <= px <= MAX_SIDE_PX:
@@ -135,7 +133,7 @@ def require_drawable(parts: int, lanes: Sequence[str] | None, look: Look) -> Non
 
 
 def draw_timelines(parts: Sequence[Part], look: Look = DEFAULT_LOOK) -> Picture:
-    """Draw timelines one above the other on one scale; the longest fills the width."""
+    """Draw timelines below each other on one scale; the longest fills the width."""
     for start_ns, end_ns in (part.span for part in parts):
         if end_ns <= start_ns:
             raise UsageError(f"there is nothing to draw from {start_ns} ns to {end_ns} ns")
@@ -166,7 +164,6 @@ def draw_whatif(scenes: tuple[Scene, Scene], *, titles: tuple[str, str], look: L
 
 
 def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
-    """Return the pixel columns of each span; the longest has all."""
     columns = width_px - LEFT_PX - RIGHT_PX
     longest_ns = max(end_ns - start_ns for start_ns, end_ns in spans)
     return [
@@ -176,7 +173,7 @@ def _grids(spans: Sequence[Span], width_px: int) -> list[Grid]:
 
 
 def draw_panels(panels: Sequence[Panel], look: Look, ticks: Grid | None = None) -> Picture:
-    """Draw panels one above the other, with their own or common ticks."""
+    """Draw panels below each other, with their own or common ticks."""
     kinds = {kind for panel in panels for kind in kinds_in(panel.rows)}
     idle = [
         {
@@ -276,7 +273,7 @@ def draw_job(
     shares: Mapping[int, RankShares],
     look: Look = DEFAULT_LOOK,
 ) -> Picture:
-    """Draw a job in steps of usual length; scenes and shares are by rank."""
+    """Draw a job in usual steps; scenes and shares are by rank."""
     ranks = _chosen(job)
     steps = choose_steps(job, scenes)
     grid = _grid(job, scenes, steps, look.width_px - LEFT_PX - RIGHT_PX)
@@ -334,7 +331,6 @@ def _grid(job: Job, scenes: Mapping[int, Scene], steps: Sequence[int], columns: 
 
 
 def _row(scene: Scene, grid: Grid, shares: RankShares | None) -> tuple[Row, Intervals]:
-    """Build the row of a rank, and return when it is busy, as far as its file says."""
     within = Span(grid.start_ns, grid.end_ns)
     [work] = scene.lanes_of_type("work")
     covered = {kind: work.covered(kind, within) for kind in work.kinds}

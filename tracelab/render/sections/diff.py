@@ -74,7 +74,7 @@ _NAMESPACE = re.compile(r"(?:\(anonymous namespace\)|\b\w+)::")
 
 
 def chapters(diff: Diff) -> list[Chapter]:
-    """Make all chapters: of all ranks together, then of each of a few."""
+    """Make all chapters: of all ranks, then of each of a few."""
     several = len(diff.ranks) > 1
     opening = [Section("", (headline(diff), *predicted(diff.predictions)), tone=Tone.STRONG)]
     opening += predictions(diff.predictions)
@@ -136,7 +136,7 @@ def _times(change_of: Callable[[Any], Change]) -> list[Cell[Any]]:
 
 
 def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
-    """Show several predictions, whichever of the changes were made."""
+    """Show several predictions, of changes made or not."""
     if len(diffs) < 2:
         return []
     change: Cell[PredictionDiff] = ("change", "name", LABEL)
@@ -288,7 +288,7 @@ def _call_site(call: CallDiff) -> str:
 
 
 def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
-    """The names whose time changed most; if all of that is noise, those new or gone."""
+    """The names whose time changed most; if all is noise, those new or gone."""
     title = "GPU activities by name" + (", per step that launched them" if basis == "step" else "")
     changed = [kernel for kernel in kernels if kernel.total.difference_ns]
     is_noise = not any(kernel.total.beyond_noise for kernel in changed)
@@ -311,14 +311,13 @@ def kernel_table(kernels: Sequence[KernelDiff], basis: str) -> Section:
 
 
 def _judgment(kernel: KernelDiff) -> str:
-    """Judge a change; a new or gone kernel is not noise."""
     if not kernel.state:
         return judgment(kernel.total)
     return kernel.state if kernel.total.beyond_noise else f"{kernel.state}, below the noise"
 
 
 def kernel_labels(names: Sequence[str]) -> list[str]:
-    """Bare names, followed by the differing part if they would look alike."""
+    """Bare names, with the differing part if they look alike."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(bare_name(name), []).append(name)

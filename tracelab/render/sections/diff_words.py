@@ -1,4 +1,4 @@
-"""The words of a comparison: verdict, outcome of predictions, cells of a change."""
+"""Words of a comparison: verdict, predictions, changes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def headline(diff: Diff) -> str:
 
 
 def verdict(rank: RankDiff) -> str:
-    """Say how much shorter or longer a step got and what changed, or why that is unknown."""
+    """Say how much shorter or longer a step got, or why that is unknown."""
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
@@ -109,7 +109,7 @@ def _inflation_warning(rank: RankDiff) -> str:
 
 
 def why_not(rank: RankDiff) -> str:
-    """Explain why a comparison is inconclusive, and what would help."""
+    """Explain why a comparison is inconclusive, and a remedy."""
     reasons = " ".join(_reason(doubt, rank) for doubt in rank.doubts)
     return (
         f"Cannot tell whether {_what(rank).lower()} got shorter or longer: "
@@ -226,7 +226,7 @@ def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
 
 
 def predicted(diffs: Sequence[PredictionDiff]) -> list[str]:
-    """Describe the outcome of the last prediction, which is of all changes together."""
+    """Describe the last prediction, of all changes together."""
     if not diffs:
         return []
     last = diffs[-1]
@@ -275,14 +275,14 @@ def counts_text(before: int, after: int) -> str:
 
 
 def finding_counts(finding: FindingDiff) -> str:
-    """Count the findings of a row, before its title; "" for one."""
+    """Count the findings of a row; "" for one."""
     most = max(finding.before_count, finding.after_count)
     counts = [count for count in (finding.before_count, finding.after_count) if count]
     return f"{counts_text(counts[0], counts[-1])} findings: " if most > 1 else ""
 
 
 def judgment(change: Change) -> str:
-    """Judge a change: "same", "noise", "more" or "less"; "unclear" if noise is unknown."""
+    """Judge a change: "same", "noise", "more" or "less"; "unclear" without a known noise."""
     if not change.difference_ns:
         return "same"
     if not change.beyond_noise:

@@ -74,7 +74,7 @@ def _machine(rank: RankView) -> list[str]:
 
 
 def left_out_steps(rank: RankView) -> list[str]:
-    """List the steps that are not steady, and why: ``["step 2 (holds ...)"]``."""
+    """List steps that are not steady: ``["step 2 (holds ...)"]``."""
     if rank.steady is None or rank.main.step is not None:
         return []
     by_reason: dict[str, list[str]] = {}
@@ -103,7 +103,7 @@ def recorded(views: Sequence[View]) -> str:
 
 
 def losses(traces: Sequence[TraceInfo]) -> Iterator[Section]:
-    """Show what is missing from the numbers of files."""
+    """Show the losses of files."""
     several = len(traces) > 1
     rows = []
     for x in losses_of(traces):
@@ -146,7 +146,7 @@ def details_hint(report: Report) -> Section:
 
 
 def ranks(report: Report, views: Sequence[View]) -> Section:
-    """Show a line for each rank or file, and device."""
+    """Show a line a rank or file, and device."""
     main = [view for view in views if view.window.step is None] or list(views)
     names_of = defaultdict[int, list[str]](list)
     names = short_names([trace.path for trace in report.traces])
@@ -168,7 +168,7 @@ def ranks(report: Report, views: Sequence[View]) -> Section:
 
 
 def steps(rank: RankView, pattern: str) -> Iterator[Section]:
-    """Show a line for each step and device; of many steps the slowest."""
+    """Show a line a step and device; of many the slowest."""
     views = rank.steps
     if rank.whole is None:
         return
@@ -208,7 +208,7 @@ def _busy(views: Sequence[View], length: str) -> list[Cell[_Row] | bool]:
 
 
 def _time(views: Iterable[View], title: str, key: str, *, if_any: str = "") -> Cell[_Row] | bool:
-    """Return the column of a time; False if no device has any of it, or of `if_any`."""
+    """Return the column of a time; False if no device has any, or of `if_any`."""
     devices = (device for view in views for device in view.window.devices)
     is_shown = any(getattr(device, if_any or key) for device in devices)
     return is_shown and (title, lambda row: time_text(getattr(row[1], key)))
@@ -223,7 +223,7 @@ def _device_table(
 
 
 def causes_by_step(rank: RankView) -> Iterator[Section]:
-    """Show idle time by cause in each step, on the GPU that decides."""
+    """Show idle time by cause in each step of the GPU that decides."""
     number = rank.main.scope.device
     rows = [
         (view.step, device)

@@ -53,7 +53,7 @@ _ONE_AND_MANY = {
 
 
 def findings(view: View) -> Iterator[Section]:
-    """List the findings about time: the largest in full, the others in a table."""
+    """List the findings about time: the largest in full, others in a table."""
     about_time = [finding for finding in view.findings if finding.about != "trace"]
     full = [finding for finding in about_time if view.scope.is_worth_showing(finding)]
     brief = [finding for finding in about_time if not view.scope.is_worth_showing(finding)]
@@ -65,7 +65,7 @@ def findings(view: View) -> Iterator[Section]:
 
 
 def about_the_trace(view: View) -> Iterator[Section]:
-    """Say what the trace lacks, and the effect on the numbers."""
+    """Describe what the trace lacks."""
     of_trace = [finding for finding in view.findings if finding.about == "trace"]
     if of_trace:
         lines = tuple(f"{finding.rule}  {finding.title}." for finding in of_trace)
@@ -120,7 +120,7 @@ def _section(finding: Finding, *title: str) -> Section:
 
 
 def circumstances(finding: Finding) -> str:
-    """Describe the cause, frequency, place and cost of a finding."""
+    """Describe cause, frequency, place and cost of a finding."""
     where = finding.where
     parts = [
         f"cause {FINDING_CAUSES.name_of(finding.cause)}",
@@ -270,7 +270,7 @@ def _notes(
 
 
 def prediction_sections(whatif: WhatIf) -> list[Section]:
-    """Name the basis of the predictions, then show each in a row."""
+    """Name the basis of the predictions, then list them."""
     if whatif.not_replayed is not None:
         text = f"No predictions: {lowered(whatif.not_replayed)}"
         return [Section("", (text,), tone=Tone.WARNING)]
@@ -316,7 +316,7 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
     names: dict[str, list[str]] = {}
     for prediction in predictions:
         parts = prediction.reason.split("; ") if prediction.reason else []
-        # Notes on single changes are not repeated for all together.
+        # Those of single changes are not repeated.
         for part in parts if prediction.name != TOGETHER else [x for x in parts if x not in names]:
             names.setdefault(part, []).append(prediction.name)
     for reason, of_reason in names.items():

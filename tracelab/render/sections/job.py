@@ -47,7 +47,7 @@ _PARTS = {  # of the schedule of a stage, by title
 
 
 def job_sections(report: Report) -> Iterator[Section]:
-    """Show ranks, pipeline, collectives, critical path and clocks of a job."""
+    """Show ranks, pipeline, collectives, critical path and clocks."""
     job = report.job
     if job is None:
         return
@@ -155,7 +155,7 @@ def _size(group: Sequence[CollectiveMetrics]) -> str:
 
 
 def _transfer_ns(collective: CollectiveMetrics) -> float:
-    """Return the time that the bandwidths are of, ns; 0 if they are unknown."""
+    """Return the time of the bandwidths, ns; 0 if unknown."""
     if collective.message_bytes is not None and collective.algorithm_gbps:
         return collective.message_bytes / collective.algorithm_gbps
     return min(collective.transfer_ns)
@@ -171,7 +171,7 @@ def _gbps(figures: Iterable[float | None]) -> str:
 
 
 def _last(group: Sequence[CollectiveMetrics]) -> str:
-    """Name the rank that was most often last, and why; pipeline stages take turns."""
+    """Name the rank most often last, and why; pipeline stages take turns."""
     if group[0].operation == _IN_PAIRS:
         return ""
     counts = Counter(x.last_rank for x in group if x.last_rank is not None)

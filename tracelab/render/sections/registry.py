@@ -1,4 +1,4 @@
-"""List of all sections about a file, in the order of text and page."""
+"""All sections about a file, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sections about busy and idle time, its causes, overlap, starts and blocking calls."""
+"""Sections about busy and idle time, overlap, starts and blocking calls."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _MIN_OVERLAP_WINDOW_SHARE = 0.001
 # Beyond it nothing can be predicted.
 _MAX_UNEXPLAINED_WINDOW_SHARE = 0.02
 _MAX_CULPRITS, _MAX_NODES, _MAX_CALLS = 6, 6, 10
-# Of the window.
 _MIN_SHARE = 0.001
 
 
@@ -87,7 +86,7 @@ def _time_notes(device: DeviceMetrics) -> Iterator[str]:
 
 
 def streams(view: View) -> Iterator[Section]:
-    """Show how busy each stream was, the busiest of many."""
+    """Show how busy streams were, the busiest of many."""
     as_one = [(x.device, x.graph_streams) for x in view.window.devices if x.graph_streams]
     in_one_row = {(device, number) for device, x in as_one for number in x.streams}
     alone = [
@@ -127,7 +126,7 @@ def streams(view: View) -> Iterator[Section]:
 
 
 def overlap(view: View) -> Section:
-    """Show simultaneous work: kinds first, then streams and devices."""
+    """Show simultaneous work: of kinds, then streams and devices."""
     min_ns = _MIN_OVERLAP_WINDOW_SHARE * view.length_ns
     large = [x for x in view.overlaps if min(x.a_ns, x.b_ns) >= min_ns]
     large.sort(key=lambda x: -min(x.a_ns, x.b_ns))
@@ -217,7 +216,7 @@ def _certainty(view: View, row: StartMetrics) -> str:
 
 
 def latencies(view: View) -> Iterator[Section]:
-    """Show typical latencies of starts, the most frequent first."""
+    """Show latencies of starts, the most frequent first."""
     if view.latencies:
         yield table(
             "Typical latencies",
@@ -322,7 +321,6 @@ def _causes(device: DeviceMetrics) -> Iterator[tuple[str, int, str]]:
 
 
 def _call_notes(device: DeviceMetrics) -> Iterator[str]:
-    """Note the idle time caused by blocking calls outside of them."""
     if device.idle_by_calls_ns:
         yield (
             "Only time inside the calls counts as blocking call here. With what they delayed after "
@@ -367,7 +365,7 @@ def biggest_cause(device: DeviceMetrics) -> str:
 
 
 def graph_idle(view: View) -> Iterator[Section]:
-    """Show the nodes before which GPUs idled inside replays."""
+    """Show before which nodes GPUs idled in replays."""
     rows = sorted(view.graph_idle, key=lambda row: (not row.name, -row.idle_ns, row.device))
     shown = [x for x in rows if x.name and x.idle_ns >= _MIN_SHARE * view.length_ns][:_MAX_NODES]
     if shown:

@@ -52,7 +52,7 @@ _OF_GRAPHS = (
 
 
 def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> None:
-    """Note below the first table with nodes of CUDA graphs where those count."""
+    """Note below the first table with CUDA graphs where their nodes count."""
     for key, made in sections:
         if made and key in _WORK and any(row.replay_basis for row in view.tables.get(key, ())):
             made[-1] = replace(made[-1], notes=(*made[-1].notes, _OF_GRAPHS))
@@ -221,7 +221,6 @@ def _label(*parts: str | None) -> str:
 
 
 def _merge_classes(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
-    """Merge the modules of one class that were called in the same classes."""
     groups: dict[tuple[str, str], list[WorkMetrics]] = {}
     for row in rows:
         names = (row.name, row.where or "")

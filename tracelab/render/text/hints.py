@@ -35,7 +35,7 @@ _MAX_PATH_LETTERS = 120
 
 
 def steps_hint(trace: TraceInfo) -> str:
-    """Name the annotations that are the steps, or could be; "" for nothing to say."""
+    """Name the annotations that are or could be the steps, or ""."""
     if trace.phase:
         return (
             f"Steps are {trace.framework}'s {trace.phase} steps (--step-on chooses those of "

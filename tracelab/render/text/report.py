@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # A narrower report would cut numbers, which misleads more than long lines.
 _MIN_WIDTH = 80
 _INDENT = 2
-# Tables need unwrapped lines of one font; pages style <pre>, and some the <code> or <span> in it.
+# Tables need unwrapped lines of one font, which pages would style.
 _PAGE_PART = (
     '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-size:13px;'
     "font-family:Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace;"
@@ -85,7 +85,7 @@ def render_text(
         full: every table, not the first screen alone.
         every_step: the details of every step as well.
         top: rows of kernels, lines, modules and operators.
-        recordings: a report of each file, if these are not one job.
+        recordings: a report of each file that is not of one job.
     """
     if full or every_step:
         document = detailed(report, every_step=every_step, top=top)
@@ -131,7 +131,7 @@ def render_predictions(report: Report, *, width: int, color: bool) -> str:
 
 
 def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
-    """Draw chapters and lines as text of this width, but at least 80 columns."""
+    """Draw lines of this width, but at least 80 columns."""
     console = _console(width, color=color)
     with console.capture() as captured:
         _draw(console, parts)
@@ -139,7 +139,7 @@ def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
 
 
 def html_of(parts: Iterable[Chapter | Line], width: int) -> str:
-    """Chapters and lines as HTML of one font, for a part of a page."""
+    """Return HTML of one font, for a part of a page."""
     console = _console(width, color=True, record=True)
     _draw(console, parts)
     return console.export_html(code_format=_PAGE_PART, inline_styles=True)
@@ -173,7 +173,7 @@ def _draw(console: Console, parts: Iterable[Chapter | Line]) -> None:
 
 
 class _Label(Record):
-    """A name shortened to its room; parts beyond a line go below or are left out."""
+    """A shortened name; parts beyond a line go below or are left out."""
 
     text: str
     style: str

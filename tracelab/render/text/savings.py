@@ -21,7 +21,7 @@ REASONS = {
 
 
 class Price(Record):
-    """Saving of a finding's fix, as a share and as time of the printed step.
+    """Saving of a fix, as share and time of the printed step.
 
     Attributes:
         how: `SAVES`; `AT_MOST` for a replay's bound; `TAKES` for the time lost there without one.
@@ -37,7 +37,7 @@ class Price(Record):
 
 
 def price_of(finding: Finding, scope: Scope) -> Price:
-    """Return the figures of a fix, the same in every output."""
+    """Return the figures of a fix."""
     if finding.saves_ns is None:
         if finding.saves_high_ns is not None:
             return Price(AT_MOST, scope.share_of(finding))
@@ -61,7 +61,7 @@ def amount(finding: Finding, scope: Scope) -> str:
 
 
 def interval(finding: Finding, scope: Scope) -> str:
-    """Write the interval of a saving in percent: "(10 to 35)", or ""."""
+    """Write the interval in percent: "(10 to 35)", or ""."""
     figures = price_of(finding, scope)
     if figures.low_share is None or figures.high_share is None:
         return ""
@@ -85,7 +85,7 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
 
 
 def not_predicted(scope: Scope) -> str:
-    """Say why findings have no savings; "" if they have."""
+    """Say why findings have no savings, or ""."""
     why = scope.savings and scope.savings.not_replayed
     return f"No savings predicted: {lowered(why)}" if why else ""
 
@@ -96,7 +96,7 @@ def lowered(sentence: str) -> str:
 
 
 def interval_text(low: float, high: float) -> str:
-    """Write an interval of shares: "(10 to 35)"; "" if both ends are printed alike."""
+    """Write an interval of shares: "(10 to 35)"; "" for equal ends."""
     ends = [percent(share).removesuffix(" %") for share in (low, high)]
     return "" if ends[0] == ends[1] else f"({ends[0]} to {ends[1]})"
 

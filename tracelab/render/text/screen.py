@@ -31,7 +31,7 @@ _MAX_FILE_LETTERS = 32
 
 
 def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
-    """Draw the first screen; `full` is the command for the rest."""
+    """Draw the first screen; `full` is the command for all."""
     said, ranks = document.said, document.ranks
     if isinstance(said, Recordings):
         return _folder(said, width)
@@ -52,7 +52,6 @@ def screen(document: Document, *, width: int, full: str = FULL) -> list[Line]:
 
 
 def _sizes(items: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield numbers of findings and rows to try, and whether to drop empty lines."""
     rows = min(ranks, MAX_LINES) if ranks > 1 else 0
     fewest = min(rows, 3)
     for count in range(items, -1, -1):
@@ -157,7 +156,6 @@ def _foot(
 
 
 def _next(commands: Sequence[str], width: int) -> list[str]:
-    """Fill lines with commands, unsplit for copying."""
     lines: list[str] = []
     for command in commands:
         longer = f"{lines[-1]}, {command}" if lines else f"Next: {command}"
@@ -172,7 +170,7 @@ def _next(commands: Sequence[str], width: int) -> list[str]:
 
 
 def ranks_table(ranks: Ranks, most: int, width: int) -> list[Line]:
-    """Draw the `most` important ranks in a table, after an empty line."""
+    """Draw the `most` important ranks, after an empty line."""
     titles, *rows = _aligned(
         [(title, cells, ">") for title, cells in _fitting(ranks.columns(most), width)]
     )
