@@ -169,7 +169,7 @@ def show(
     from tracelab.render.registry import render_as
     from tracelab.report.redact import Redaction
 
-    # The collector would search the files of a thousand ranks for long.
+    # With a thousand ranks, collections would take long.
     gc.freeze()
     recordings = report_of_each_recording(results, report, options)
     redaction = Redaction(report) if redact else None
@@ -188,7 +188,7 @@ def show(
         tell(str(one))
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
-    # A folder may hold other files, but a file requested by name makes the answer incomplete.
+    # Folders may hold other files, but files requested by name must count.
     if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
     for one in written:
@@ -221,7 +221,7 @@ def _require_shown(paths: Mapping[str, Path | None], *, redact: bool) -> None:
 
 
 def requests_of(paths: Mapping[str, Path | None], files: int) -> Requests:
-    """Return the requests for outputs of N files, by the names of those with a path."""
+    """Return requests for outputs of N files, those with a path."""
     from tracelab.outputs.output import Request
 
     return {name: Request(path, files) for name, path in paths.items() if path is not None}

@@ -1,4 +1,4 @@
-"""Answers to the questions of agents about traces, as ``tracelab mcp`` serves them.
+"""Answers to agents' questions about traces, as ``tracelab mcp`` serves them.
 
 Clients show a question's docstring, and the text at each argument.
 """
@@ -47,7 +47,7 @@ from tracelab.render.text.report import (
 )
 
 MAX_LETTERS = 10_000
-# Clients refuse a result of more than 1 MB, and base64 makes it a third larger.
+# Clients refuse results of more than 1 MB, and base64 adds a third.
 MAX_PICTURE_BYTES = 700_000
 _WIDTHS_PX = (1600, 1000, 600)
 # Two recordings of two ranks.
@@ -79,7 +79,7 @@ class Traces:
             if not Path(folder).is_dir():
                 raise UsageError(f"{folder}: is not a folder")
         self.options = replace(options, source_within=self.folders)
-        # By the state of the file: a changed file is read again.
+        # By the state of the file: changed files are read again.
         self._find = lru_cache(_MAX_KEPT)(lambda path, _: find_sources([path]))
         self._analyze = lru_cache(_MAX_KEPT)(lambda source, _: self._analyze_file(source))
 
@@ -141,7 +141,6 @@ class Traces:
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
-    """Return what differs after a file was rewritten; None for a part of an archive."""
     try:
         status = Path(path).stat()
     except OSError:

@@ -134,7 +134,7 @@ def check(
     wanted = found.updated(flags)
     named = wanted.baseline
     if baseline is None and named is not None and (is_url(named) or is_share(named)):
-        # The file may be a pull request's, and the checking machine has more rights.
+        # The file may be a pull request's, and the machine has more rights.
         raise UsageError(f"{file}: only --baseline may name a file of another host: {named}")
     require_checkable(wanted)
     sources, others = (
@@ -239,7 +239,7 @@ def _counts(source: Source) -> bool:
     """Return True if the answer is incomplete without this file.
 
     A folder may hold other files; but a file named as a trace may be the rank that breaks, unless
-    it has no GPU in it: vLLM's front end leaves such a trace.
+    it has no GPU in it, as of vLLM's front end.
     """
     from tracelab.read.reader import read_trace
 
@@ -267,7 +267,7 @@ def _read_baseline(sources: Sequence[Source], path: str, options: Options) -> Re
 
 
 def _tell_of_traces(reports: Sequence[Report]) -> None:
-    """Say what the traces lack: a figure from a damaged trace must not look like any other."""
+    """Figures from a damaged trace must not look like any other."""
     from tracelab.findings.finding import INFO
 
     for report in reports:

@@ -145,7 +145,7 @@ class Bar:
         progress = Progress(
             words, BarColumn(), figures, console=Console(stderr=True), transient=True
         )
-        # A bar with a total cannot lose it, and the time of the analysis is unknown.
+        # A bar cannot lose its total, and the time of the analysis is unknown.
         reading = progress.add_task("reading", total=self._total or None, figures="")
         analyzing = progress.add_task("analyzing", total=None, figures="", visible=False)
         self._drawn = progress, reading, analyzing

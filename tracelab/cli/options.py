@@ -154,7 +154,7 @@ def analyzes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
     return decorate
 
 
-# Flags by Python option, for sentences that name one.
+# By Python option, for sentences that name one.
 FLAGS: Mapping[str, str] = {
     "collector": "--collector",
     "comm_pattern": "--comm-pattern",
@@ -172,7 +172,7 @@ FLAGS: Mapping[str, str] = {
 
 
 def sentence_of(error: TracelabError) -> str:
-    """Return the error's sentence with the flag in place of the option's Python name."""
+    """Return the error's sentence with flags for Python names."""
     if error.option is None:
         return str(error)
     return str(error).replace(f"`{error.option}`", FLAGS[error.option])
@@ -191,7 +191,7 @@ def sentence_and_code(error: Exception) -> tuple[str, int]:
 
 
 def require_one(given: Mapping[str, bool]) -> str | None:
-    """Return the only given flag for stdout; raise UsageError for several."""
+    """Return the only flag for stdout; raise UsageError for several."""
     flags = [flag for flag, is_given in given.items() if is_given]
     if len(flags) > 1:
         raise UsageError(f"{flags[0]} cannot be combined with {flags[1]}: stdout holds one result")

@@ -138,7 +138,7 @@ def run(
     is_unexplained = not (code or recorder.done or recorder.reason)
     if is_unexplained and recorder.rank in {None, 0}:
         tell(_advice(recorder.count, skip, step_on))
-    # Despite a lost recording: a launcher would end or repeat a job for it.
+    # Even without a recording: a launcher would end or repeat a job for it.
     raise typer.Exit(code)
 
 

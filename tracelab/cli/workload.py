@@ -83,7 +83,6 @@ def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
 
 
 def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
-    """Run a workload's command for the pattern's files; return why it failed."""
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError(
             f"running a workload needs torch: pip install 'tracelab-gpu[record]'{_instead(entry)}"

@@ -1,6 +1,6 @@
 """Checks of budgets in the window that decides.
 
-That is the steady steps, the whole trace if none is known to be steady, or the one step.
+That is the steady steps, the whole trace if none is known, or the one step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check(
     step: int | None = None,
     baseline: Report | None = None,
 ) -> list[BudgetResult]:
-    """Check reports against budgets; of several devices and ranks the worst is reported.
+    """Check reports against budgets; the worst device or rank is reported.
 
     Args:
         budgets: the limits.
@@ -75,13 +75,13 @@ def check(
 
 
 class MeasuredFile(Record):
-    """Figures of one file in the window that budgets are about.
+    """Figures of one file in the window of budgets.
 
     Attributes:
         label: name of the file among several, or "".
         view: the whole trace, or the one step.
-        views: its windows: those of the steady steps, or the only one.
-        lengths_ns: of each typical step.
+        views: those of the steady steps, or the only one.
+        lengths_ns: of typical steps.
         steps: their name: "5 steady steps", "step 3".
         window: the same, or the whole trace.
     """
@@ -157,7 +157,7 @@ def _view_of(rank: RankView, step: int | None) -> View:
 
 
 class _Figure(Record):
-    """A limited figure of a device or file, and its allowed noise."""
+    """A limited figure of a device or file, and its noise."""
 
     value: float
     where: Sequence[str]
@@ -177,7 +177,6 @@ def _worst(
     is_lower: bool = False,
     digits: int = 1,
 ) -> BudgetResult:
-    """Return the worst figure that fails, or of all; the first of equals."""
 
     def is_within(x: _Figure) -> bool:
         return x.value >= limit if is_lower else x.value <= limit
@@ -308,7 +307,7 @@ def _step(measured: MeasuredFile) -> _Figure:
 
 
 def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
-    """Compare median steps with the baseline's; the spread of several steps is noise."""
+    """Compare median steps with the baseline's; the spread of several is noise."""
     name = "max-regression"
     by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks_of(baseline) if rank.steps}
     all_ns = tuple(length_ns for lengths_ns, _ in by_rank.values() for length_ns in lengths_ns)
@@ -324,7 +323,7 @@ def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: floa
                 f"of the baseline {path} are {' or '.join(map(repr, patterns))}: "
                 "only the same steps can be compared"
             )
-        # A rank is compared with itself, or with all ranks of a baseline that lacks it.
+        # A rank is compared with itself, or with all of a baseline that lacks it.
         lengths_ns, steps = by_rank.get(measured.rank.trace.rank, of_all)
         _require_steps(lengths_ns, f"the baseline {path}", measured, name)
         before_ns, after_ns = median(lengths_ns), median(measured.lengths_ns)
@@ -356,7 +355,6 @@ def _require_steps(
 
 
 def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
-    """Write enough digits to distinguish a number from its limit."""
     if value.is_integer():
         return f"{value:.0f}"
     for digits in range(least, 9):

@@ -1,4 +1,4 @@
-"""Budgets: limits of a trace's losses, and results of a check."""
+"""Budgets: limits of losses, and results of a check."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Budgets(Record):
             run while the second does.
         max_exposed: kind to percent of the window.
         max_blocking_calls: calls a step.
-        forbid: rules, or how their ids begin.
+        forbid: rules, or starts of their ids.
         max_regression: percent by which the median step may exceed the baseline's.
         baseline: a saved report or a trace.
     """
@@ -45,7 +45,7 @@ class Budgets(Record):
     baseline: str | None = None
 
     def updated(self, other: Budgets) -> Budgets:
-        """Merge these budgets with others, which win; limits by kind or rule are joined."""
+        """Merge two budgets, of which the other wins; limits by kind or rule are joined."""
 
         def merged(ours: Any, theirs: Any) -> Any:
             if isinstance(ours, Mapping):
@@ -68,7 +68,7 @@ class BudgetResult(Record):
         measured, allowed: "6.8 %", "at most 5 %".
         where: the worst device, call or finding.
         file, line: of the program, if known.
-        window: "5 steady steps"; "" if `where` says it.
+        window: "5 steady steps", or "".
     """
 
     name: str
@@ -99,7 +99,7 @@ def require_checkable(budgets: Budgets) -> None:
 
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
-    """Parse a TOML file; None without a table of budgets, unless they may be at the top.
+    """Parse a TOML file; None without a table of budgets, if they may not be at the top.
 
     Raises:
         UsageError: it is no TOML, or makes no sense.

@@ -64,7 +64,7 @@ from tracelab.model.trace import Category
 from tracelab.read.sources import Given as File, find_inputs, is_several
 from tracelab.report.schema import Report, WhatIf
 
-# One recording: a file or a folder, the files of its ranks, or what it became.
+# One recording: a file or a folder, files of ranks, or what it became.
 Given = Side | Report | File | Sequence[File]
 
 _Row = TypeVar("_Row", bound=Hashable)
@@ -141,7 +141,7 @@ def launches_of(analysis: Analysis) -> Launches:
 
 
 def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Options) -> Side:
-    """Merge the files of one recording; `FileResult.more` holds their launches.
+    """Merge the files of one recording; `FileResult.more` holds launches.
 
     Raises:
         UsageError: a saved report stands among other files.
@@ -180,7 +180,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
         raise UsageError(
             "nothing to compare: one side has rank {}, the other one rank {}".format(*numbers)
         )
-    # One rank may idle while another works; the programs of a job differ if those of all ranks do.
+    # One rank may idle while another works: programs of a job differ if all ranks' do.
     same = [is_same_program(x) for x in pairs]
     same_program = None if None in same else any(same)
     ranks = tuple(_compare_rank(both, same_program=same_program) for both in pairs)
@@ -210,7 +210,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
 def prediction_diffs(
     whatif: WhatIf, profiled_ns: tuple[int, int], unprofiled_ns: tuple[int | None, int | None]
 ) -> tuple[PredictionDiff, ...]:
-    """Compare saved predictions with measured steps, before and after, ns."""
+    """Compare saved predictions with measured steps, ns."""
     before_ns, after_ns = profiled_ns if whatif.basis == PROFILED else unprofiled_ns
     measured_ns = None if before_ns is None or after_ns is None else before_ns - after_ns
     return tuple(
@@ -268,7 +268,6 @@ def _compare_rank(both: Pair, *, same_program: bool | None) -> RankDiff:
 def _changes_of_rows(
     both: Pair, cells_of: Callable[[Stretch], Mapping[tuple[_Row, str], int]]
 ) -> dict[_Row, dict[str, Change]]:
-    """Compare the rows of a table by their common columns."""
     rows: dict[_Row, dict[str, Change]] = {}
     for (row, column), change in both.changes(cells_of).items():
         rows.setdefault(row, {})[column] = change
@@ -314,7 +313,6 @@ def _table_diff(both: Pair, key: str) -> tuple[TableDiff, ...]:
 
 
 def _times(rows: Sequence[Any]) -> Counter[tuple[tuple[tuple[str, str], ...], str]]:
-    """Add up the times of rows with the same texts, by both columns."""
     times = Counter[tuple[tuple[tuple[str, str], ...], str]]()
     for row in rows:
         values = {x.name: getattr(row, x.name) for x in fields(row)}
@@ -347,7 +345,7 @@ def _device_diff(both: Pair, before: int | None, after: int | None, matched: str
             *(table.get((sort, x), ()) for table, x in zip(tables, names, strict=True))
         )
 
-    # The busiest first, which decides for streams without a namesake.
+    # The busiest first, which pairs those without a namesake.
     streams = [
         sorted(
             (number for sort, number in table if sort == "stream" and isinstance(number, int)),
@@ -369,7 +367,6 @@ def _device_diff(both: Pair, before: int | None, after: int | None, matched: str
 
 
 def _device_cells(x: Stretch, number: int | None) -> dict[tuple[str, str | int | None], int]:
-    """Return the times of a device in a window, ns, by "time", "idle" or "stream" and the name."""
     cells: dict[tuple[str, str | int | None], int] = {}
     for device in x.view.window.devices:
         if device.device == number:
@@ -482,7 +479,6 @@ def _key(finding: Finding, *, places: bool) -> tuple[str | None, ...]:
 def _finding_diff(
     before: Sequence[Finding], after: Sequence[Finding], before_base_ns: int, after_base_ns: int
 ) -> FindingDiff:
-    """Compare a finding of both sides; bounds of one window may be added."""
     before_ns, after_ns = (sum(x.bound_ns for x in side) for side in (before, after))
     shares = before_ns / before_base_ns, after_ns / after_base_ns
     real = abs(shares[1] - shares[0]) * 100 > MIN_PERCENT

@@ -47,10 +47,10 @@ class Doubt(StrEnum):
 
 
 class Side(Record):
-    """One side of a comparison: its report, and its launches.
+    """One side of a comparison.
 
     Attributes:
-        kernels: of each of the report's traces; None of a saved report.
+        kernels: launched in each trace; None of a saved report.
         operators: likewise, counts of calls by operator.
     """
 
@@ -64,7 +64,7 @@ class ComparedFile(Record):
 
     Attributes:
         shown: the steady step of median length; None for the whole trace.
-        start_ns, end_ns: the window of that step, or of the whole trace.
+        start_ns, end_ns: of that step, or of the whole trace.
         steady_steps: of an old saved report all.
         length_ns: the median length of those steps, or the length of the whole trace.
     """
@@ -80,7 +80,7 @@ class ComparedFile(Record):
 
 
 class Change(Record):
-    """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
+    """A length on both sides, ns: medians over steps or recordings, or of the whole trace.
 
     Attributes:
         before_spread_ns, after_spread_ns: the `spread` of steps or of the medians of recordings;
@@ -104,7 +104,7 @@ class Change(Record):
 
 
 class StreamDiff(Record):
-    """Busy time of a matched stream on both sides; None if absent."""
+    """Busy time of a matched stream on both sides, or None."""
 
     before: int | None
     after: int | None
@@ -113,7 +113,7 @@ class StreamDiff(Record):
 
 
 class DeviceDiff(Record):
-    """A device on both sides, matched as streams are.
+    """A matched device on both sides.
 
     Attributes:
         figures: its times by their name in the report: ``idle_ns``.
@@ -130,7 +130,7 @@ class DeviceDiff(Record):
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Changes of its own times, of its idle time by cause, of its streams."""
+        """Changes of its times, idle time by cause, and streams."""
         busy = (stream.busy for stream in self.streams)
         return (*self.figures.values(), *self.bubbles.values(), *busy)
 
@@ -143,7 +143,7 @@ class FindingDiff(Record):
         name: its call, operator or activity.
         title: of the side after, if it is there.
         before_ns, after_ns: the time attributed to it, ns.
-        before_share, after_share: the share that `tracelab analyze` prints, 0 to 1.
+        before_share, after_share: as `tracelab analyze` prints, 0 to 1.
         about_the_trace: it says what the file lacks.
         beyond_noise: the shares differ by more than 1 %.
     """
@@ -165,10 +165,10 @@ class FindingDiff(Record):
 
 
 class KernelDiff(Record):
-    """The GPU activities of one name: their time added up, and count (medians per step).
+    """The GPU activities of one name: summed time, and count (medians per step).
 
     Attributes:
-        state: "new" or "gone" if no compared step of the other side launched any; else "".
+        state: "new" or "gone" if the other side launched none; else "".
     """
 
     name: str
@@ -214,7 +214,7 @@ class RankDiff(Record):
         verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
         speed_percent: how much longer the same kernels took, or None.
         unprofiled_before_ns, unprofiled_after_ns: a step without the profiler, if measured.
-        before_scope, after_scope: base of the shares of findings: "the steady steps".
+        before_scope, after_scope: base of the findings' shares: "the steady steps".
     """
 
     before: ComparedFile
@@ -268,7 +268,7 @@ class PredictionDiff(Record):
     Attributes:
         basis: with the profiler or without it.
         saves_ns, saves_low_ns, saves_high_ns: the predicted saving and its interval, ns.
-        measured_ns: how much shorter the step is, ns; None if a side does not know it.
+        measured_ns: how much shorter the step is, ns, or None.
     """
 
     name: str
@@ -297,7 +297,7 @@ class Diff(Record, Shown):
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
-        predictions: those of a saved report before, on the slowest rank.
+        predictions: of a saved report before, on the slowest rank.
     """
 
     schema: str
@@ -315,7 +315,7 @@ class Diff(Record, Shown):
 
     @property
     def slowest(self) -> RankDiff:
-        """The rank with the longest step afterward: the others wait for it."""
+        """The rank with the longest step afterward."""
         return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:

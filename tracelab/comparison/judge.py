@@ -18,20 +18,18 @@ from tracelab.model.steps import MIN_STEPS
 
 # Of a step; more noise makes "no change" meaningless.
 _MAX_NOISE_PERCENT = 5
-# The same kernels took up to 8 % longer in a second recording (shared clocks, memory and links);
-# beyond this they do other work.
+# The same kernels took up to 8 % longer in a second recording, on shared clocks, memory and links.
 _MAX_SPEED_PERCENT = 10
 # Steps of one program without the profiler, measured twice, differed by up to 9 %.
 _UNPROFILED_PERCENT = 10
 # Idle time that waits for the host. Python stacks inflate programs by 1.5 to 3 times: one model by
-# 2.0, 2.4 and 2.7, whether or not it had item() or a fused optimizer.
+# 2.0, 2.4 and 2.7.
 _INFLATED = ("host_busy", "launch")
-# Of the step without the profiler, which is timed once.
+# Of the step without the profiler, timed once.
 MIN_CONFIRMING_PERCENT = 0.5
 _INFLATION_RATIO = 2
-# Common to two recordings, 0 to 1; at least 0.68 between variants of one bundled program. Another
-# precision launches other kernels by the same operators; a compiler replaces operators, but few
-# kernels.
+# Common to two recordings; at least 0.68 between variants of one bundled program. Another precision
+# launches other kernels by the same operators; a compiler replaces operators, but few kernels.
 _MIN_LAUNCHES_SHARE = 0.5
 _MIN_TIME_SHARE = 0.5
 _MIN_OPERATORS_SHARE = 0.7
@@ -81,7 +79,6 @@ def _doubts(
 
 
 def _is_steady(both: Pair, length: Change) -> bool:
-    """True if a change would be seen: enough steps or recordings, and little noise."""
     change_percent = MIN_PERCENT if not both.has_repeats else _MAX_NOISE_PERCENT
     return (
         min(both.before.fewest_steps, both.after.fewest_steps) >= MIN_STEPS
@@ -91,7 +88,6 @@ def _is_steady(both: Pair, length: Change) -> bool:
 
 
 def _same_direction_ns(ns: int, length: Change) -> int:
-    """Return the part of a difference in length that another one explains."""
     if (ns > 0) != (length.difference_ns > 0):
         return 0
     return min(abs(ns), abs(length.difference_ns))
@@ -126,7 +122,6 @@ def _computing(side: Compared) -> dict[str, tuple[int, int]]:
 
 
 def _typical(side: Compared) -> dict[str, tuple[int, int]]:
-    """Return count and time, ns, of each name of the first recording: medians of its windows."""
     windows = [x.launched for x in side.stretches[0]]
     return {
         name: (median([x[name][0] for x in windows]), median([x[name][1] for x in windows]))
@@ -139,7 +134,7 @@ def _profiler_ns(both: Pair, length: Change) -> dict[Doubt, int]:
 
     That is all idle time if it cost one side more than the other. Python stacks on both sides
     inflate the host's time, of one side up to twice as much: if most of the difference is idle
-    time that waits for the host, they explain as much of it as the other side has.
+    time that waits for the host, they explain as much as the other side has.
     """
     before, after = (
         (side.unprofiled_step_ns is not None, _have_stacks(side)) for side in both.sides
@@ -164,7 +159,7 @@ def _have_stacks(side: Compared) -> bool:
 
 
 def _profiler_disagrees(both: Pair, length: Change) -> bool:
-    """True if the step without the profiler did not move the same way, or moved alone."""
+    """True if the step without the profiler moved otherwise."""
     before_ns, after_ns = (side.unprofiled_step_ns for side in both.sides)
     if before_ns is None or after_ns is None:
         return False

@@ -39,7 +39,7 @@ class Stretch(Record):
 
 
 class Recording(Record):
-    """One file of one side, and its steady steps; of an old saved report all steps."""
+    """One file of one side, and its steady steps; of an old saved report all."""
 
     rank: RankView
     steps: tuple[View, ...]
@@ -58,7 +58,7 @@ class Recording(Record):
         return None if self.rank.steady is None else self.rank.steady.unprofiled_step_ns
 
     def stretches(self, *, per_step: bool) -> tuple[Stretch, ...]:
-        """The compared windows: the steady steps, or the whole trace."""
+        """The steady steps, or the whole trace."""
         kernels = self.kernels or ()
         if not per_step:
             return (Stretch(self.rank.main, {x.name: (x.count, x.total_ns) for x in kernels}),)
@@ -92,7 +92,7 @@ def recordings_of(side: Side) -> list[Recording]:
 
 
 class Compared(Record):
-    """The recordings of one rank on one side, each with its compared windows.
+    """The recordings of one rank on one side, each with its windows.
 
     With repeats a figure is one per recording, the median of its windows.
     """
@@ -174,7 +174,7 @@ class Pair(Record):
 
     @property
     def has_repeats(self) -> bool:
-        """True for several recordings, which say how much recordings differ."""
+        """True for several recordings."""
         return self.before.has_repeats
 
     def change(self, before: Sequence[int], after: Sequence[int]) -> Change:
@@ -193,7 +193,7 @@ class Pair(Record):
     def samples(
         self, cells_of: Callable[[Stretch], Cells[_Key]]
     ) -> dict[_Key, tuple[Sequence[int], Sequence[int]]]:
-        """Sample every figure of a table on both sides, without values if absent."""
+        """Sample every figure of a table on both sides, empty if absent."""
         before, after = (side.table(cells_of) for side in self.sides)
         return {key: (before.get(key, ()), after.get(key, ())) for key in {**before, **after}}
 
@@ -203,7 +203,7 @@ class Pair(Record):
 
 
 def pair(before: Iterable[Recording], after: Iterable[Recording]) -> Pair:
-    """Pair the recordings of one rank: by steady step if all have one, else as whole traces."""
+    """Pair the recordings of one rank: by steady step if all have one."""
     both = tuple(before), tuple(after)
     per_step = all(recording.steps for side in both for recording in side)
     own, others = (
@@ -245,7 +245,7 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
 
     If all steps of one side lie beyond all of the other, at least two on each, only 1 % of a step
     is
-    noise. Else it is the larger spread; with a single step, a quarter of the time itself.
+    noise. Else it is the larger spread; with a single step, a quarter of the time.
     """
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 

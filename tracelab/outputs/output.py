@@ -32,13 +32,13 @@ class Output(Record):
     """A sort of file that can be written.
 
     Attributes:
-        verb: past tense of writing it: "drew".
-        suffixes: endings of the names of its files.
+        verb: its past tense: "drew".
+        suffixes: endings of its names.
         refusal: the sentence about another name, as ``{}``.
         is_of_all: True if one file can show several traces.
         is_of_each: True if each of several traces can have a file.
-        reduce: reduces one file, in the process that analyzes it.
-        write: writes the files; `FileResult.more` is the result of `reduce`.
+        reduce: of one file, in the process that analyzes it.
+        write: `FileResult.more` is the result of `reduce`.
         hint: how to use them, or "".
     """
 
@@ -53,7 +53,7 @@ class Output(Record):
     hint: str = ""
 
     def require_name(self, path: Path, argument: str = "") -> None:
-        """Raise `UsageError` for another ending of a file, or of an argument's."""
+        """Raise `UsageError` for another ending of a file or argument."""
         if not self._suffix(path):
             name = f"`{argument}`: " if argument else ""
             raise UsageError(name + self.refusal.format(path))
@@ -75,7 +75,7 @@ class Output(Record):
         path: str | PathLike[str],
         options: Options,
     ) -> Report:
-        """Analyze files and write this output; return their report."""
+        """Analyze files, write this output, return their report."""
         require_types(path=(path, str | PathLike), options=(options, Options))
         target = Path(path)
         self.require_name(target, "path")

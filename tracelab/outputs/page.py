@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def part_of_page(analysis: Analysis, scene: Scene) -> FilePart:
-    """Reduce one file to its part of the page."""
+    """Reduce one file to its part of a page."""
     from tracelab.render.html.content import FilePart
 
     baseline, sites, findings = analysis.baseline, analysis.sites, analysis.report.findings
@@ -47,7 +47,7 @@ def complete_parts(report: Report, parts: Sequence[FilePart]) -> list[FilePart]:
 
 
 def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
-    """Write the page of a report, with the available parts."""
+    """Write a report's page, with the available parts."""
     from tracelab.render.html.page import render_page
 
     files = complete_parts(report, [part for part in parts if part is not None])
@@ -55,7 +55,7 @@ def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> N
 
 
 def page_of(report: Report) -> str:
-    """Return the page of a report, with timelines of its unchanged files."""
+    """Return a report's page, with timelines of its unchanged files."""
     from tracelab.render.html.page import render_page
 
     made = report.provenance

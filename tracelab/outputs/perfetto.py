@@ -1,4 +1,4 @@
-"""The user's own trace with tracks of its findings, for Perfetto and chrome://tracing."""
+"""The user's own trace with tracks of its findings, for Perfetto."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _Write = Callable[[bytes], object]
 
 
 class PerfettoPart(Record, eq=False):
-    """Part of a file that goes into a trace; without a selection all its events."""
+    """Part of a file for a trace; without a selection all its events."""
 
     scene: Scene
     selection: Selection | None
@@ -48,7 +48,7 @@ class PerfettoPart(Record, eq=False):
 
 
 def part_of_perfetto(analysis: Analysis, scene: Scene) -> PerfettoPart:
-    """Reduce a file to its part of the trace."""
+    """Reduce a file to its part of a trace."""
     timeline = analysis.timeline
     if scene.step is None:
         return PerfettoPart(scene, None, Span(0, int(timeline.trace.end_ns.max())))
@@ -73,9 +73,9 @@ def select(timeline: Timeline, window: Span) -> Selection:
 
 
 def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: Path) -> None:
-    """Write a trace with our tracks in it, packed if the name ends in ``.gz``.
+    """Write a trace with our tracks, packed if named ``.gz``.
 
-    The file's own bytes stay; its readable part if it is cut off or damaged.
+    The file's own bytes stay, those that are readable.
     """
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
@@ -102,7 +102,7 @@ def write_perfetto(
         options: of the analysis; of one step only its events are written.
 
     Returns:
-        the report that the tracks show.
+        the report of the tracks.
 
     Raises:
         UsageError: `path` has the ending of another format.
@@ -113,7 +113,7 @@ def write_perfetto(
 
 
 def save_traces(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    """Write the events of each file with tracks of its findings."""
+    """Write each file's events with tracks of its findings."""
     written: Written = []
     paths = TRACE.paths(request.path, len(results))
     for result, path in zip(results, paths, strict=True):
@@ -171,9 +171,9 @@ def splice(
     path: Path,
     selection: Selection | None = None,
 ) -> None:
-    """Write a trace with more events, JSON objects, at the end of its array.
+    """Write a trace with more JSON objects at the end of its array.
 
-    Without a selection all of the file's own events stay, and every byte if none is damaged.
+    Without a selection all the file's own events stay, and every byte if none is damaged.
     """
     is_packed = path.name.lower().endswith(".gz")
     with writing(path) as stream, packed(stream, is_packed=is_packed) as write:
@@ -192,7 +192,6 @@ def splice(
 
 
 def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
-    """Yield the file's bytes up to the end of its events, or of the chosen whole ones."""
     if array.is_damaged:
         yield _header_of(array, source.path)
     elif selection is None:
@@ -208,7 +207,6 @@ def _own_events(source: Source, array: EventArray, selection: Selection | None) 
 
 
 def _header_of(array: EventArray, path: str) -> bytes:
-    """Return the readable header of a damaged file."""
     try:
         keys = json_bytes(dict(array.metadata), is_indented=False)
     except TypeError as error:  # it nests deeper than what can be written
@@ -236,7 +234,7 @@ def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[byt
 
 
 def _copy(blocks: Iterable[bytes], write: _Write) -> bytes:
-    """Write some bytes, those that are no text replaced; return the last that is not blank."""
+    """Write bytes, with those that are no text replaced; return the last that is not blank."""
     last, decoder = b"", getincrementaldecoder("utf-8")("replace")
     for block in blocks:
         is_whole = block.isascii() and not decoder.getstate()[0]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 _MIN_FINDING_PX = 40  # of what `finding` shows
-# 31 years; an int64 in nanoseconds.
+# 31 years; in ns an int64.
 _MAX_TIME_MS = 1e12
 
 
@@ -141,12 +141,12 @@ def draw_whatif(
     options: Options = DEFAULTS,
     width_px: int = 1600,
 ) -> Picture:
-    """Draw a steady step, and below it the same with all these changes, on one time scale.
+    """Draw a steady step, and below it the same with changes, on one time scale.
 
     Args:
         trace: a file, a URL, or the result of `analyze_source`.
         path: the ``.png``, ``.svg`` or ``.pdf`` to write, or None.
-        fixes: of these findings, as of `whatif`.
+        fixes: as of `whatif`.
         edits: further changes, likewise.
         options: of the analysis.
         width_px: pixels across.
@@ -190,7 +190,7 @@ def draw_whatif(
 def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
     """Return the steady step of median length with its findings, else all of the trace.
 
-    A step with the first finding is preferred, the next one in length.
+    It is the next one in length that has the first finding.
     """
     from tracelab.render.first_screen import busy_shares, first_screen
     from tracelab.render.picture.timeline import Part
@@ -243,7 +243,6 @@ def _choose_step(part: Part, step: int | None) -> Part:
 
 
 def _choose_finding(part: Part, number: int, width_px: int) -> Part:
-    """Return the step with a finding's worst evidence, or a part where that is short."""
     from tracelab.render.picture.layout import LEFT_PX, RIGHT_PX
 
     scene = part.scene
@@ -259,7 +258,7 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
     steps = (x for x in scene.steps.items() if x[1].start_ns <= middle_ns < x[1].end_ns)
     step, whole = next(steps, (None, scene.window))
     shown = "all of the trace" if step is None else f"step {step}"
-    # Leave room beside its number for the surroundings.
+    # Leave room for the surroundings.
     columns = width_px - LEFT_PX - RIGHT_PX
     most_ns = max(length_ns * columns // _MIN_FINDING_PX, whole.length_ns // 30)
     if most_ns >= whole.length_ns:
@@ -271,7 +270,7 @@ def _choose_finding(part: Part, number: int, width_px: int) -> Part:
 def draw_results(
     report: Report, results: Sequence[FileResult], *, title: str = "", look: Look = DEFAULT_LOOK
 ) -> Picture:
-    """Draw the ranks of a job on one clock, or other files one above the other.
+    """Draw the ranks of a job on one clock, or other files below each other.
 
     Without a job, `FileResult.more` is from `part_of`.
     """
@@ -341,7 +340,6 @@ def _inputs(
 
 
 def _cut(part: Part, start_ms: float | None, end_ms: float | None, step: int | None) -> Part:
-    """Return a stretch of a part, from the start of the trace or the step, without its shares."""
     if (start_ms, end_ms) == (None, None):
         return part
     first_ns, last_ns = part.span

@@ -51,7 +51,7 @@ def write_files(
 ) -> list[str | TracelabError]:
     """Write the requested outputs; return sentences on success or failure.
 
-    `FileResult.more` is from `reduce_file`; `redaction` was applied to the report.
+    `FileResult.more` is from `reduce_file`; `redaction` is the report's.
     """
     messages: list[str | TracelabError] = []
     if redaction is not None:

@@ -46,7 +46,7 @@ from tracelab.render.scene import (
 KINDS = tuple(kind.name.lower() for kind in Kind)
 CALL_KINDS = ("launch_call", "blocking")
 PHASES = tuple(phase.name.lower() for phase in Phase if phase < Phase.OTHER)
-# "thread 4211 (python)", as Kineto writes it; the program's name says nothing.
+# "thread 4211 (python)", as Kineto writes it.
 _NUMBERED_THREAD = re.compile(r"^thread \S+(?: \((.*)\))?$")
 _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
 # A GPU rarely runs more activities at a time.
@@ -56,7 +56,7 @@ _MIN_SHARE_OF_GAP = 0.5  # of what the host is said to have run meanwhile
 
 
 def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
-    """List the streams of each lane by device; those of its CUDA graphs share its last one."""
+    """List the streams of each lane by device; those of CUDA graphs share the last one."""
     together = graph_streams(timeline)
     shared = {index for lane in together for index in lane.stream_index.tolist()}
     lanes = [
@@ -71,12 +71,12 @@ def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
 
 
 def sort_threads(trace: Trace, threads: Iterable[int]) -> list[int]:
-    """Sort indices of threads, each process's main thread first."""
+    """Sort indices of threads, main threads of processes first."""
     return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
 
 
 def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[int, str]:
-    """Name threads by their work or as the file does, with an id if two would be alike."""
+    """Name threads by their work or as the file does, with an id if two are alike."""
     runs = dict.fromkeys(phases.autograd_threads.tolist(), "autograd")
     runs |= {phases.main_thread: "main thread"}
     labels = {}
@@ -104,7 +104,7 @@ def scene_of_file(analysis: Analysis) -> Scene:
 
 
 class _Maker:
-    """Lanes of an analysis; columns of names hold indices of the trace's strings at first."""
+    """Lanes of an analysis; names are at first indices of the trace's strings."""
 
     def __init__(self, analysis: Analysis) -> None:
         self.analysis, self.costs = analysis, analysis.blocking_calls
@@ -444,9 +444,8 @@ class _Maker:
     ) -> tuple[Int64Array, Int64Array]:
         """Return the line, else the operator (a string's index), that the host ran in each gap.
 
-        It is the function in which the responsible thread spent most of the gap, and its line of
-        the
-        most time; ABSENT below half of the gap. Gaps (int64[k], ns) are in order.
+        It is the function in which the responsible thread spent most of the gap, and its main line;
+        ABSENT below half of the gap. Gaps (int64[k], ns) are in order.
         """
         lines, operators = self.program_lines, self.timeline.operators
         places = [(x.name, x.where and x.where.rpartition(":")[0]) for x in lines.names]
@@ -588,7 +587,6 @@ class _Maker:
             )
 
     def _origins(self) -> NDArray[np.int64]:
-        """Return where each shown activity was captured into a CUDA graph: int64[rows], a text."""
         origins, rows = self.analysis.origins, self.rows
         known = np.flatnonzero(origins.surest_basis[rows] != ABSENT)
         # All replays of a node share a text.
@@ -639,7 +637,6 @@ def _take(values: NDArray[Any], index: NDArray[Any]) -> Int64Array:
 
 
 def _compact(lane: Lane, index_of: Int64Array) -> Lane:
-    """Refer to the names of the scene, in columns of four bytes."""
     more = {
         key: index_of[column] if key in NAME_COLUMNS else column
         for key, column in lane.more.items()

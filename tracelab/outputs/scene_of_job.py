@@ -1,4 +1,4 @@
-"""Scenes of a report's files: findings, and the work of a job's ranks on one clock."""
+"""Scenes of a report's files: findings, and a job's ranks on one clock."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _scene_of_rank(result: FileResult) -> Scene:
 
 
 def align_scenes(job: Job, scenes: Sequence[Scene]) -> list[Scene]:
-    """Put the scenes of a job's ranks on its clock, with waits for other ranks."""
+    """Put the scenes of a job's ranks on its clock, with waits."""
     clocks = job_clocks(job, {scene.rank: scene for scene in scenes})
     waits = _waits(job)
     moved = []
@@ -230,7 +230,7 @@ def _rows_of_events(evidence: tuple[int, ...], places: Places) -> NDArray[np.int
 def _waited_since(
     job: Job | None, finding: Finding, start_ns: NDArray[np.int64]
 ) -> Mapping[int, int]:
-    """Return the start of each kernel of a straggler, and when the first rank began to wait."""
+    """Return the start of each kernel of a straggler, and of the first rank's wait."""
     if job is None or finding.rule != waiting_ranks.STRAGGLER.id:
         return {}
     waited = [

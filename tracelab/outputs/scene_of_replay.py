@@ -28,7 +28,7 @@ from tracelab.render.scene import Lane, Scene, Span
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import replay
 
-# If the host could go on earlier by that share of a repetition, it does not decide.
+# Beyond that share of a repetition in hand, the host does not decide.
 _AHEAD = 0.01
 # Of a step; closer steps of a stream are ahead.
 _MIN_STEP_DISTANCE_SHARE = 0.9
@@ -67,7 +67,7 @@ class ReplayedTimes(Arrays):
         """Return the events in a stretch of time of an endless steady repetition.
 
         Returns:
-            start and end (int64[k], ns) and node (intp[k]), which may be repeated.
+            start and end (int64[k], ns) and node (intp[k], repeated).
         """
         node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
         begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
@@ -88,8 +88,8 @@ def replayed_times(
 ) -> ReplayedTimes:
     """Return the times of the nodes of a replayed program, reached at `time_ns` (int64[n]).
 
-    An activity takes its cost; a call begins once its thread gets there. A host or a stream of
-    copies that gets further ahead of the GPU with each step begins with the step.
+    An activity takes its cost; a call begins once its thread gets there. A host or copies that get
+    further ahead of the GPU with each step begin with the step.
     """
     period_ns = step_ns * program.steps if program.is_repeated else 0
     leads = np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.latency_ns != NEVER)
@@ -128,7 +128,6 @@ def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
 
 
 def _nth_step(timeline: Timeline, program: Program) -> NDArray[np.intp]:
-    """Return the step of the program, from 0 on, of each node: intp[n]."""
     start_ns = timeline.trace.start_ns
     event_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
     launched = program.launch_node != ABSENT
@@ -154,7 +153,7 @@ def moved_activities(before: Program, after: Program) -> NDArray[np.bool_]:
 
 
 def _is_apart(program: Program) -> NDArray[np.bool_]:
-    """Return the activities out of order with most compute of their stream: bool[n]."""
+    """Return the activities out of order with their stream's compute: bool[n]."""
     root = stream_roots(program)
     is_apart = np.zeros(len(program), dtype=np.bool_)
     for _, nodes in groups_of(program.stream_index):

@@ -1,4 +1,4 @@
-"""Contents that `tracelab view` serves: a page, and its traces for Perfetto."""
+"""Contents that `tracelab view` serves: a page, and traces for Perfetto."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def viewed(analysis: Analysis) -> tuple[FilePart, PerfettoPart]:
 def contents(
     report: Report, results: Sequence[FileResult], folder: Path, *, perfetto: str = PERFETTO
 ) -> dict[str, Content]:
-    """Return the contents to serve, by name: the page as "", and the traces.
+    """Return the contents by name: the page as "", and the traces.
 
     Args:
         report: of all files.

@@ -149,7 +149,7 @@ def merge_reports(
     options: Options,
     unread: Sequence[UnreadFile] = (),
 ) -> Report:
-    """Merge reports of files, with a number for each in the tables."""
+    """Merge reports of files, which get numbers in the tables."""
     traces = [report.traces[0] for report in reports]
     numbers = choose_ranks(traces, is_stated=options.job)
     numbered = sorted(
@@ -168,7 +168,7 @@ def merge_reports(
         for part, (rank, rank_source) in zip(parts, numbers, strict=True)
         if part is not None
     ]
-    # A prediction is of one file's step; its findings are numbered in that file's report.
+    # It is of one file's step, with the numbers of that file's findings.
     whatif = numbered[0].whatif if len(traces) == 1 else None
     failures: list[LossName] = []
     job = None
@@ -176,7 +176,7 @@ def merge_reports(
         joined = None
         if len(known) == len(traces):
             known.sort(key=lambda part: part.rank)
-            # If a bug cost one rank a table, the others would seem to do more work.
+            # Without a rank's table the others would seem to do more work.
             is_whole = not any(report.has_failed_parts for report in reports)
             compared = tables if is_whole else {"windows": tables["windows"]}
             joined = attempt(
@@ -252,7 +252,7 @@ def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
 
 
 def _merge_findings(reports: Sequence[Report], decision: JobDecision) -> tuple[Finding, ...]:
-    """Return all findings; missing ranks only for recordings that lack them."""
+    """Missing ranks count only for recordings that lack them."""
     ranks_there = {rank: len(ranks) for ranks in decision.recordings for rank in ranks}
     return tuple(
         finding

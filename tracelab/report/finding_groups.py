@@ -15,7 +15,7 @@ from tracelab.report.views import RankView, Scope, ranks_of
 
 
 class FindingGroup(Record):
-    """The findings of one place on some ranks with their scopes, the most expensive first."""
+    """Findings of one place on some ranks with their scopes, the most expensive first."""
 
     members: tuple[tuple[Finding, Scope], ...]
 
@@ -40,7 +40,7 @@ class FindingGroup(Record):
         return any(scope.is_worth_showing(finding) for finding, scope in self.members)
 
     def number_in(self, report: Report) -> int:
-        """Return its number, from 1 on, the same in all outputs."""
+        """Return its number in all outputs, from 1 on."""
         own = {id(finding) for finding, _ in self.members}
         return next(i for i, x in enumerate(report.findings, start=1) if id(x) in own)
 
@@ -48,7 +48,7 @@ class FindingGroup(Record):
 def finding_groups(
     report: Report, ranks: Sequence[RankView], *, about: str = "program"
 ) -> list[FindingGroup]:
-    """The findings of ranks in the order of `order_of`; of a job each place once."""
+    """The findings of ranks in `order_of`'s order; of a job each place once."""
     found = [
         (finding, rank.main.scope)
         for rank in ranks
@@ -61,7 +61,7 @@ def finding_groups(
     by_place: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
     own = [finding for finding, _ in found]
     for finding, scope in found:
-        # Why others wait for a rank, and the findings of its own file there, are one cause.
+        # Waits for a rank and that rank's own findings are one cause.
         by_place[_place_of(same_work(finding, own))].append((finding, scope))
     groups = [FindingGroup(tuple(sorted(pairs, key=_order))) for pairs in by_place.values()]
     return sorted(groups, key=lambda group: _order(group.members[0]))
@@ -76,7 +76,6 @@ def put_groups_first(report: Report) -> Report:
 
 
 def _place_of(finding: Finding) -> tuple[object, ...]:
-    """Return the key of findings that are one; without a line, all else that is known."""
     where = finding.where
     known = () if where.line else (sentence_of(finding.title, where), where.call)
     return (*call_site_key(finding), *known)

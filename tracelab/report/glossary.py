@@ -16,7 +16,7 @@ class Term(Record):
     """A word and its meaning.
 
     Attributes:
-        meaning: a phrase, as for a table.
+        meaning: a phrase.
         detail: further sentences.
         shown: its form in the text report; "" for the key.
     """
@@ -36,10 +36,9 @@ class Group(Record):
     """Words of one sort.
 
     Attributes:
-        key: the name by which it is requested.
         one: the sort of each word.
         about: where the words are used.
-        parts: the parts of the page that use them.
+        parts: of the page, with these words.
     """
 
     key: str

@@ -80,7 +80,7 @@ def headline_of(rank: RankView) -> Headline:
 
 
 def _causes_ns(device: DeviceMetrics, idle_ns: int) -> dict[str, int]:
-    """Return a GPU's idle time by cause, the largest first, ns; together `idle_ns`."""
+    """Return idle time by cause, the largest first, ns; together `idle_ns`."""
     delayed = {x: ns for x, ns in device.bubbles_by_calls.items() if x != _INPUT}
     causes_ns = {x: ns - delayed.get(x, 0) for x, ns in device.bubbles.items()}
     causes_ns[_BLOCKING] = causes_ns.get(_BLOCKING, 0) + sum(delayed.values())

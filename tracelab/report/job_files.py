@@ -1,4 +1,4 @@
-"""Jobs: files that are the ranks of one job, by their own or the user's word."""
+"""Jobs: files that are the ranks of one job."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     """Group the places of files that were recorded together, as the ranks of one job.
 
     Those have the same number of ranks and of process groups of all ranks, different ranks, and
-    steps that all ran at some one moment. If files say nothing of other ranks, names differ
-    only in the rank. If a rank is there twice at one time, folders and names separate recordings.
+    steps that all ran at one moment. Without known other ranks, names differ only in the rank. If a
+    rank is there twice at one time, folders and names separate recordings.
 
     There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
     """
@@ -50,8 +50,9 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
 def choose_ranks(traces: Sequence[TraceInfo], *, is_stated: bool) -> tuple[tuple[int, str], ...]:
     """The unique number of each file in the report's tables, and its source.
 
-    A file without a rank gets the first free one; if two are the same, numbers are the files'
-    places. In a job that the caller states, folders may give the ranks as well.
+    A file without a rank gets the first free one; if two are equal, numbers are the files' places.
+    In
+    a stated job, folders may give ranks as well.
     """
     given = [None if x.rank_source == "position" else x.rank for x in traces]
     if is_stated and (None in given or _repeats(given)):
@@ -108,7 +109,6 @@ def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
 
 
 def _claim(trace: TraceInfo, place: int) -> Hashable:
-    """Return the key that a file shares with its job; for a file alone, its place."""
     if trace.recorded is None or trace.rank_source == "position" or trace.world_size == 1:
         return place
     alike = remove_rank(trace.path) if trace.world_size is None else ""

@@ -22,12 +22,12 @@ from tracelab.read.streams import READ_ERRORS, Source, open_source, report_read,
 from tracelab.report.schema import SCHEMA, Report
 
 _HEAD_BYTES = 4096
-# Limits memory: saved reports have a value per 25 bytes, and shrink to a tenth.
+# Limits of memory: reports have a value per 25 bytes, and shrink to a tenth.
 _MIN_BYTES_PER_VALUE, _MAX_RATIO, _MAX_NUMBER = 8, 30, 2**62
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
-# Columns become attributes (no "__class__"), and tables become files.
+# Columns become attributes (no "__class__"), and tables files.
 _NAME = re.compile(r"[A-Za-z]\w{0,99}", re.ASCII)
-# Older versions lack tables; without windows there is no report.
+# Older versions lack tables, but have windows.
 _TABLES = TypedDict(  # type: ignore[misc]
     "_TABLES",
     {
@@ -93,7 +93,7 @@ def is_saved_report(source: Source) -> bool:
 
 
 def parse_report(content: bytes, path: str) -> Report:
-    """Read a report from the bytes of its file.
+    """Read a report from its bytes.
 
     Unknown tables are kept; any other unknown key is ignored.
 
@@ -140,7 +140,6 @@ def _largest(value: Any) -> float:
 
 
 def _require_consistent(report: Report) -> None:
-    """Refuse a report of valid values that no analysis makes."""
     if not report.traces:
         raise TypeError("it is of no file")
     if missing := {x.rank for x in report.traces} - {x.rank for x in report.windows}:

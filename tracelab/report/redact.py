@@ -1,7 +1,7 @@
-"""Reports and their surroundings without paths, hosts, arguments and lines of source.
+"""Reports without paths, hosts, arguments and lines of source.
 
 A source file keeps its own name, since findings are useless without it, and PyTorch's their
-folders. Traces are called by rank, since their names begin with the host's by default. Names of
+folders. Traces are called by rank, since their names may begin with the host's. Names of
 kernels, functions, modules and annotations stay.
 """
 
@@ -42,17 +42,17 @@ _PATH = re.compile(
 _ARGUMENTS = re.compile(r"(?<=\.py)\s+--?\w.*", re.DOTALL)
 # HOST_PID.TIME.pt.trace.json, as `tensorboard_trace_handler` names files.
 _HOST_IN_NAME = re.compile(r"([A-Za-z0-9][\w.-]*)_\d+\.\d{9,}\.")
-# Words in such names that people give, and that our sentences need.
+# Words in such names of people and of our sentences.
 _NO_HOST = re.compile(
     r"cuda|device|gpu|host|job|kernel|model|node|profiler?|python|rank|run|step|stream|test|trace"
     r"|train|training|worker"
 )
-# Documentation of our fixes, which tells nothing of the user.
+# Tells nothing of the user.
 _OURS = frozenset(remedy.documented for remedy in REMEDIES)
 
 
 class Redaction:
-    """Takes paths, host names and arguments out of texts about the same files.
+    """Takes paths, host names and arguments out of texts.
 
     >>> redaction = Redaction(tracelab.analyze("traces/events_item.pt.trace.json.gz"))
     >>> redaction.apply("/home/me/app/train.py:40 reads /data/mine/x.bin")
@@ -110,7 +110,6 @@ class Redaction:
 
 
 def _names_of(names: Iterable[tuple[str, str]]) -> Any:
-    """Return a function that replaces names in a text, the longest first."""
     others = dict(names)
     others.pop("", None)
     if not others:
@@ -132,7 +131,7 @@ def _shown(path: re.Match[str]) -> str:
 
 
 def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
-    """Make a pattern of the hosts in names of traces, with a domain or without, or cut."""
+    """Make a pattern of the hosts in names of traces, with or without a domain, or cut."""
     matches = (_HOST_IN_NAME.match(_own_name(path)) for path in paths)
     names = {match[1].split(".")[0] for match in matches if match}
     hosts = [name for name in names if not _NO_HOST.fullmatch(name)]
@@ -146,7 +145,6 @@ def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
 
 
 def _source_files(value: Any) -> Iterator[str]:
-    """List the paths of source files in a report, which may hold spaces."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, tuple | Table):

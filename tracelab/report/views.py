@@ -1,4 +1,4 @@
-"""A report by window and rank, for renderers, comparisons and budgets."""
+"""Reports by window and rank."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tracelab.model.losses import LOSSES, Loss, listed_names, merged_loss_names
 from tracelab.model.lost_work import KINDS
 from tracelab.report.schema import Report, StepTimes, Table, Tables, TraceInfo
 
-# Shown columns of figures, by table.
+# Shown columns, by table.
 FIGURES = {measure.key: measure.figures for measure in MEASURES}
-# Each has rules of its own.
 _JUDGED_ALONE = (
     *KINDS,
     "arrows_without_end",
@@ -28,7 +27,7 @@ _JUDGED_ALONE = (
 
 
 class Scope(Record):
-    """The stretch of time that a window's findings are about, ns.
+    """The time that a window's findings are about, ns.
 
     Attributes:
         name: as in "5.9 % of the steady steps".
@@ -38,7 +37,7 @@ class Scope(Record):
         base_ns: base of shares: its length, without the profiler if that makes a tenth.
         device: the GPU that decides, the busiest, or None.
         steps: number of steady steps.
-        savings: of all fixes together; None if nothing was predicted.
+        savings: of all fixes together, or None.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Scope(Record):
     savings: Savings | None = None
 
     def share_of(self, finding: Finding) -> float:
-        """Share of a step that a finding's fix saves, or that is attributed to it, 0 to 1."""
+        """Share of a step that a fix saves, or that is attributed to its finding, 0 to 1."""
         saves_ns = finding.saves_high_ns if finding.saves_ns is None else finding.saves_ns
         if saves_ns is not None and self.savings is not None:
             return min(1.0, saves_ns / max(1, self.savings.step_ns or 0))
@@ -88,7 +87,7 @@ class Scope(Record):
 
 
 class View(Record, Tables):
-    """Rows and findings of one window of one rank."""
+    """Rows and findings of one window of a rank."""
 
     window: WindowMetrics
     tables: Mapping[str, Table[Any]]
@@ -97,7 +96,7 @@ class View(Record, Tables):
 
     @property
     def other_tables(self) -> dict[str, Table[Any]]:
-        """Tables without a property: no section and no comparison is about them."""
+        """Tables without a property, section or comparison."""
         return {key: rows for key, rows in self.tables.items() if not hasattr(Report, key)}
 
     @property
@@ -159,7 +158,7 @@ class RankView(Record):
     """Windows of one rank.
 
     Attributes:
-        whole: None in a report of one step alone.
+        whole: None in a report of one step.
         steady: None without steady steps.
     """
 
@@ -181,12 +180,12 @@ class RankView(Record):
 
     @property
     def views(self) -> tuple[View, ...]:
-        """The whole trace, if the report has it, and the steps."""
+        """The whole trace, if reported, and the steps."""
         return self.steps if self.whole is None else (self.whole, *self.steps)
 
 
 def views_of(report: Report) -> list[View]:
-    """The windows of a report in its order, with their tables."""
+    """The windows of a report in order, with their tables."""
     tables = {key: _grouped(rows) for key, rows in report.tables.items() if key != "windows"}
     findings = _grouped(report.findings)
     savings = {(row.rank, row.step): row for row in report.savings}
@@ -203,7 +202,7 @@ def views_of(report: Report) -> list[View]:
 
 
 def ranks_of(report: Report) -> list[RankView]:
-    """The ranks of a report with their windows, in the order of its files."""
+    """The ranks of a report in the order of its files."""
     steady = {row.rank: row for row in report.steady}
     by_rank: dict[int, list[View]] = defaultdict(list)
     for view in views_of(report):
@@ -251,7 +250,7 @@ def _grouped(rows: Iterable[Any]) -> dict[tuple[int, int | None], list[Any]]:
 
 
 class LossCount(Record):
-    """One kind of loss, its count in some files, and their names for it, in words."""
+    """A kind of loss, its count in some files, and their names for it."""
 
     loss: Loss
     count: int
@@ -265,7 +264,7 @@ class LossCount(Record):
 
 
 def losses_of(traces: Sequence[TraceInfo]) -> list[LossCount]:
-    """Add up the losses of some files, in the order of the table of losses."""
+    """Add up losses, in the order of their table."""
     counts, files = Counter[str](), Counter[str]()
     for trace in traces:
         counts.update(trace.losses)
