@@ -30,7 +30,7 @@ COMMANDS = (
     *(analyze, merge, view, whatif, check, diff),
     *(timeline, explain, mcp, cache, run, workload),
 )
-_NAME = "tracelab"  # also of python -m tracelab: it is what a shell completes
+_NAME = "tracelab"  # also of python -m tracelab, for completion
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
@@ -47,7 +47,7 @@ def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
 
 def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
     try:
-        with terminable():  # so that nothing is left behind, no process either
+        with terminable():  # leaves no process behind
             _app(commands)(prog_name=_NAME)
     except SystemExit as end:
         return end.code
@@ -64,7 +64,7 @@ def _app(commands: Sequence[Callable[..., None]]) -> typer.Typer:
         help="Why are my GPUs not busy? Answers from the traces of torch.profiler.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its import would double the time of --help
+        rich_markup_mode=None,  # halves the time of --help
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
         callback=_options,
     )

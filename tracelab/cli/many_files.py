@@ -133,7 +133,7 @@ class Bar:
         self._begun = time.monotonic()
         self._ended = 0  # files
         self._ended_bytes = 0
-        self._read_bytes = 0  # of the file that is being read in this process
+        self._read_bytes = 0  # of this process's file
         self._drawn: tuple[Progress, TaskID, TaskID] | None = None
 
     def draw(self) -> None:

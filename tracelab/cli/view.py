@@ -57,7 +57,7 @@ def view(
     sources = find_sources(paths, analyzed.max_unpacked_bytes)
     options = analyzed.options(len(sources), step=step)
     with (
-        LoopbackServer(port) as server,  # a port that is taken is reported before the analysis
+        LoopbackServer(port) as server,  # a taken port fails before the analysis
         TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
     ):
         results = map_files(partial(_analyze, options=options), sources, jobs=analyzed.jobs)
@@ -88,7 +88,7 @@ def _tell_of_tunnel(port: int) -> None:
 
     try:
         user = getuser()
-    except (KeyError, OSError):  # a container may have none of that number
+    except (KeyError, OSError):  # unknown in a container
         user = "USER"
     command = f"ssh -L {port}:127.0.0.1:{port} {user}@{socket.gethostname()}"
     if os.environ.get("SSH_CONNECTION"):
@@ -104,7 +104,7 @@ def _has_browser(environment: Mapping[str, str]) -> bool:
     >>> _has_browser({"SSH_CONNECTION": "10.0.0.9 50000 10.0.0.1 22", "DISPLAY": "localhost:10"})
     False
     """
-    if environment.get("BROWSER"):  # editors that work over SSH open it where the user is
+    if environment.get("BROWSER"):  # of editors over SSH
         return True
     if environment.get("SSH_CONNECTION"):
         return False

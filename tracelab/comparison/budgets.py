@@ -18,7 +18,7 @@ from tracelab.findings.registry import RULES
 
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
-TABLE = "tool.tracelab.check"  # of a pyproject.toml
+TABLE = "tool.tracelab.check"  # of pyproject.toml
 
 
 class Budgets(Record):
@@ -106,7 +106,7 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     """
     try:
         data: Any = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
+    except (ValueError, RecursionError) as error:  # long numbers, deep nesting
         raise UsageError(f"{origin}: this is not a valid TOML file: {error}") from None
     table = data
     for key in TABLE.split("."):

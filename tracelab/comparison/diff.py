@@ -26,7 +26,7 @@ FIGURES = (
     "exposed_comm_ns",
     "exposed_copy_ns",
 )
-NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
+NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # kinds of matches
 SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
 DIFFERENT_PROGRAMS = "different programs"
 CALL_NAMES = ("api", "kind", "operator", "function", "file", "line")
@@ -37,13 +37,13 @@ GONE, NEW, CHANGED, UNCHANGED = "gone", "new", "changed", "same"
 class Doubt(StrEnum):
     """Reason why a comparison is inconclusive."""
 
-    FEW_STEPS = "few steps"  # a side has a single steady step
-    NO_STEPS = "no steps"  # whole traces are compared
+    FEW_STEPS = "few steps"  # one steady step on a side
+    NO_STEPS = "no steps"  # whole traces
     SPREAD = "spread"  # the steps, or the recordings, differ by as much
     SPEED = "speed"  # the same kernels ran faster or slower, and that makes the difference
-    RECORDED_DIFFERENTLY = "recorded differently"  # it is idle time under different profilers
-    PROFILER = "profiler"  # without the profiler it is another difference, or none
-    INFLATED = "inflated"  # it is idle time that waits for the host, which Python stacks inflate
+    RECORDED_DIFFERENTLY = "recorded differently"  # idle time under different profilers
+    PROFILER = "profiler"  # different without it
+    INFLATED = "inflated"  # by Python stacks: idle time that waits for the host
 
 
 class Side(Record):

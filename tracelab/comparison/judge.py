@@ -50,7 +50,7 @@ def judge(both: Pair) -> tuple[Change, str, tuple[Doubt, ...], float | None]:
     judged = replace(judged, beyond_noise=abs(length.difference_ns) > judged.noise_ns)
     doubts = tuple(_doubts(both, length, judged, explained_ns))
     if Doubt.SPREAD in doubts:
-        judged = length  # nothing needs to be explained
+        judged = length
     verdict = CANNOT_TELL
     if not doubts:
         verdict = LONGER if length.difference_ns > 0 else SHORTER

@@ -73,10 +73,7 @@ def select(timeline: Timeline, window: Span) -> Selection:
 
 
 def write_with_tracks(source: Source, part: PerfettoPart, report: Report, path: Path) -> None:
-    """Write a trace with our tracks, packed if named ``.gz``.
-
-    The file's own bytes stay, those that are readable.
-    """
+    """Write a trace's own readable bytes with our tracks, packed if named ``.gz``."""
     require_output(path, identities([source.path]))
     [info] = [trace for trace in report.traces if trace.path == source.path]
     scene = replace(part.scene, rank=info.rank)
@@ -209,7 +206,7 @@ def _own_events(source: Source, array: EventArray, selection: Selection | None) 
 def _header_of(array: EventArray, path: str) -> bytes:
     try:
         keys = json_bytes(dict(array.metadata), is_indented=False)
-    except TypeError as error:  # it nests deeper than what can be written
+    except TypeError as error:  # too deep to write
         raise unreadable(path, error) from None
     comma = b"," * bool(array.metadata)
     return b'%b%b"%b": [' % (keys.rstrip()[:-1], comma, EVENTS.encode())
@@ -224,7 +221,7 @@ def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[byt
             try:
                 block = stream.read1(wanted)
             except READ_ERRORS as error:
-                if end is None:  # what follows the events was read as far as it goes before
+                if end is None:  # the rest of a damaged file ends earlier
                     return
                 raise unreadable(source.path, error) from None
             if not block:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Part
 
 
-_MIN_FINDING_PX = 40  # of what `finding` shows
+_MIN_FINDING_PX = 40
 # 31 years; in ns an int64.
 _MAX_TIME_MS = 1e12
 
@@ -105,7 +105,7 @@ def draw(
         )
     if finding is not None and step is not None:
         raise UsageError("a picture shows a step, or the step of a finding: choose one of the two")
-    if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # nan is not, either
+    if not all(abs(ms or 0) <= _MAX_TIME_MS for ms in (start_ms, end_ms)):  # also refuses nan
         raise UsageError("a picture must start and end within 10^12 milliseconds")
     look = Look(width_px, height_px, DARK if dark else LIGHT)
     require_drawable(1, chosen, look)
@@ -188,10 +188,7 @@ def draw_whatif(
 
 
 def part_of(analysis: Analysis, scene: Scene | None = None) -> Part:
-    """Return the steady step of median length with its findings, else all of the trace.
-
-    It is the next one in length that has the first finding.
-    """
+    """Return a steady step near the median, with the first finding if any has it; else all."""
     from tracelab.render.first_screen import busy_shares, first_screen
     from tracelab.render.picture.timeline import Part
 

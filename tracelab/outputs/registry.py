@@ -19,7 +19,7 @@ from tracelab.report.redact import Redaction
 from tracelab.report.schema import Report
 
 OUTPUTS = (PICTURE, PAGE, TRACE)
-Requests = Mapping[str, Request]  # by the names of outputs
+Requests = Mapping[str, Request]  # by output
 
 
 def _chosen(requests: Requests) -> list[tuple[Output, Request]]:

@@ -52,7 +52,7 @@ _INTERPRETER = re.compile(r"(?:python|pt_main)[\w.]*|\d*")
 # A GPU rarely runs more activities at a time.
 MAX_LEVELS_OF_LANE = 32
 _MAX_MODULE_LEVELS, _MAX_OPERATOR_LEVELS = 5, 1
-_MIN_SHARE_OF_GAP = 0.5  # of what the host is said to have run meanwhile
+_MIN_SHARE_OF_GAP = 0.5  # of the host's work
 
 
 def lanes_of_streams(timeline: Timeline) -> list[GraphStreams]:
@@ -86,7 +86,7 @@ def thread_labels(trace: Trace, threads: Iterable[int], phases: Phases) -> dict[
         main = "main thread" if thread.process == thread.thread else ""
         named = "" if _INTERPRETER.fullmatch(own) else own
         labels[index] = runs.get(index) or main or named or "thread"
-    alike = Counter([*labels.values(), "thread"])  # which says nothing without an id
+    alike = Counter([*labels.values(), "thread"])  # needs an id
     return {
         index: f"{label} {trace.threads[index].thread}" if alike[label] > 1 else label
         for index, label in labels.items()

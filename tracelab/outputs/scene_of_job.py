@@ -166,7 +166,7 @@ def marks_of(report: Report, scenes: Iterable[Scene]) -> Iterator[list[Mark]]:
     """Yield the marks of each file's findings, numbered as in the report."""
     ranks = ranks_of(report)
     scopes = {x.trace.rank: x.main.scope for x in ranks if x.views}
-    printed = {  # findings of one place on several ranks have one number
+    printed = {  # ranks of one place share a number
         id(finding): number
         for group in finding_groups(report, ranks)
         for number in [group.number_in(report)]

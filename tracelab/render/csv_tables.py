@@ -17,9 +17,9 @@ from tracelab.report.schema import Report, csv_text, flatten
 from tracelab.system.files import identities, require_output, write_file
 
 _NO_TABLES = ("schema", "version", "provenance")
-_KEYS = ("rank", "step", "device")  # of a row, by which the rows below it are known
+_KEYS = ("rank", "step", "device")
 _NUMBER = "number"
-_NO_NAME = re.compile(r"[^\w.-]")  # a table of a saved report may have any name within it
+_NO_NAME = re.compile(r"[^\w.-]")  # in names of saved reports
 
 _Row = dict[str, Any]
 

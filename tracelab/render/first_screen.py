@@ -45,8 +45,8 @@ _MAX_NAMED_RANKS = 3
 _SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z`])")
 # Of a step; a healthy program's GPU is idle for less.
 _MIN_IDLE_SHARE = 0.1
-OTHER = "other"  # causes of idle time that are not named
-RANKS, FIXES = "Ranks", "Fixes"  # labels of who waits for whom, and of what all fixes save
+OTHER = "other"  # unnamed causes
+RANKS, FIXES = "Ranks", "Fixes"  # labels
 _MAX_NAMED_CAUSES = 3
 # More share one line.
 _MAX_OTHER_GPUS = 3

@@ -19,7 +19,7 @@ _REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"
 _INDENT = "  "
 _MIN_WIDTH, _MAX_WIDTH = 80, 100
 
-_Entry = tuple[tuple[str, ...], Callable[[], str]]  # names, and what makes the text
+_Entry = tuple[tuple[str, ...], Callable[[], str]]  # names, text
 
 
 def overview(width: int) -> str:

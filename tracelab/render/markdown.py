@@ -55,7 +55,7 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "|": "&#124;", "$": "<span>$</span>"}
-_BREAK = "&#8203;"  # a space without width
+_BREAK = "&#8203;"  # zero width
 
 
 def render_markdown(report: Report, *, recordings: Sequence[Report] = ()) -> str:
@@ -181,10 +181,7 @@ def render_diff(diff: Diff) -> str:
 
 
 def comment(command: str, blocks: Iterable[str]) -> str:
-    """Return a comment of some blocks, without those beyond `MAX_LETTERS`.
-
-    An invisible first line identifies later ones of the same command.
-    """
+    """Return the blocks within `MAX_LETTERS` as a comment that an invisible first line names."""
     kept: list[str] = []
     room = MAX_LETTERS
     for block in (f"<!-- tracelab {command} -->", *blocks):
@@ -286,7 +283,7 @@ def _escape_letter(special: re.Match[str]) -> str:
     found = special[0]
     if found in _ENTITIES:
         return _ENTITIES[found]
-    if found[0] == "_":  # inside of a word it is only text
+    if found[0] == "_":  # text inside a word
         around = (
             special.string[special.start() - 1 : special.start()],
             special.string[special.end() : special.end() + 1],

@@ -38,10 +38,10 @@ from tracelab.render.scene import NOTHING, Lane, Mark, Scene
 from tracelab.render.words import paragraph, shorten
 from tracelab.report.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 
-Id = int | float | str | None  # of a process or thread, as a file writes it
-Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
+Id = int | float | str | None  # of a process or thread
+Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # ids in a file, by their texts
 
-_NUMBERS = 2**32  # of processes and threads, in Perfetto
+_NUMBERS = 2**32  # ids in Perfetto
 # From the file's.
 _ID_DISTANCE = 1000
 FIRST_SORT_INDEX = -1000
@@ -50,7 +50,7 @@ _POSSIBLE_BELOW_NS = 2**43 * 1000
 MAX_TEXT_LETTERS, MAX_LABEL_LETTERS, _MAX_SENTENCE_LETTERS = 300, 200, 2000
 # Beyond that share of the window, evidence is shown by its longest idle times.
 _MAX_EVIDENCE_SHARE, _MAX_PLACES = 0.5, 20
-_CAUSES_OF_IDLE = {"launch_bound": ("launch", "host_busy")}  # of findings; of others any
+_CAUSES_OF_IDLE = {"launch_bound": ("launch", "host_busy")}  # by finding; else any
 
 
 class Texts(Arrays):
@@ -178,10 +178,7 @@ def _evidence(
 
 
 def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
-    """Yield the arrows from each event of the critical path to the next.
-
-    A call that waits begins before its cause, which the arrow reaches.
-    """
+    """Yield arrows along the critical path; to a call that waits, at the start of its cause."""
     starts_ns, ends_ns = scene.places.start_ns.tolist(), scene.places.end_ns.tolist()
     for source, target in pairwise(scene.critical_path.tolist()):
         time_ns = max(starts_ns[source], starts_ns[target])
@@ -190,7 +187,7 @@ def _along(scene: Scene, ends: _Ends) -> Iterator[tuple[str, str, str]]:
 
 
 class _Ends:
-    """Ends of arrows, at the last slice that began there: process, thread and time."""
+    """Ends of arrows: process, thread and time of the last slice to begin there."""
 
     def __init__(self, scene: Scene, threads: Threads) -> None:
         written = [_written(*threads.get(x[:2], (None, None))) for x in scene.threads]
@@ -235,7 +232,7 @@ def _finding(scene: Scene, mark: Mark) -> Track:
         key: _repeated(text, count) for key, text in mark.texts.items()
     }
     arguments |= {key: np.full(count, figure) for key, figure in mark.figures.items()}
-    if len(mark.place):  # where Perfetto drops the event itself, its name is still said
+    if len(mark.place):  # even if Perfetto drops the event
         nearest = np.searchsorted(cited.starts, shown.starts, "right") - 1
         of_cited = np.searchsorted(cited.starts, scene.places.start_ns[mark.place], "right") - 1
         _, first = np.unique(of_cited, return_index=True)
@@ -257,10 +254,7 @@ def _finding(scene: Scene, mark: Mark) -> Track:
 
 
 def _longest_idle(scene: Scene, mark: Mark, cited: Intervals) -> tuple[Intervals, int]:
-    """Return the longest idle times of evidence that fills most of the window, and the number.
-
-    Both are empty for shorter evidence.
-    """
+    """Return the longest idle times of evidence that fills most of the window, and the number."""
     nothing = Intervals(NOTHING, NOTHING), 0
     start_ns, end_ns = scene.focus
     lane = scene.lane(f"idle:{mark.device}")

@@ -53,7 +53,7 @@ _PARTS = {
     "idle_ns": "idle",
 }
 
-Column = tuple[str, list[str]]  # its title and cells
+Column = tuple[str, list[str]]  # title, cells
 
 
 class RankShares(Record):

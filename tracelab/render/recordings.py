@@ -20,7 +20,7 @@ from tracelab.report.headline import headline_of
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of
 
-NONE = "-"  # cell of a figure that does not exist
+NONE = "-"  # an unknown figure
 
 
 class Recording(Record):

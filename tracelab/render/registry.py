@@ -15,7 +15,7 @@ DIFF = "tracelab.comparison.diff:Diff"
 FINDING = "tracelab.findings.finding:Finding"
 TABLE = "tracelab.measures.measure:Table"
 WHATIF = "tracelab.report.schema:WhatIf"
-BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
+BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list
 PICTURE = "tracelab.render.picture.save:Picture"
 
 

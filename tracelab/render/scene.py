@@ -17,9 +17,9 @@ from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within,
 # Columns that index `Scene.names`, `Scene.texts` and rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")
 TEXT_COLUMNS = ("captured", "text", "why_left_out", "why_unknown", "operator", "function", "place")
-WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all other columns fit into four bytes
+WIDE_COLUMNS = ("cost", "after", "bound", "value")  # all others fit into four bytes
 
-PLAIN, DELTA = "plain", "delta"  # numbers, or differences of those that follow an order
+PLAIN, DELTA = "plain", "delta"  # numbers, or differences in an order
 
 
 class Column(NamedTuple):

@@ -16,8 +16,8 @@ from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.words import UNITS, Quantity, shorten
 from tracelab.report.schema import JOINT, Figure, Table
 
-NONE = "none"  # an overlap that is missing
-PART = " · "  # between the parts of a cell that may stand on lines of their own
+NONE = "none"  # a missing overlap
+PART = " · "  # separates parts of a cell
 
 _MAX_ROWS = 10
 _MAX_SHOWN_ROWS = 20
@@ -48,7 +48,7 @@ class Tone(Enum):
 
 
 LABEL, BRIEF, PROSE = Fit.LABEL, Fit.BRIEF, Fit.PROSE
-TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}  # of findings
+TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}
 
 
 class Column(Record):
@@ -59,10 +59,7 @@ class Column(Record):
 
 
 class Section(Record):
-    """Optional sentences, table and notes under a title.
-
-    Sections of one key are one part of the page.
-    """
+    """Optional sentences, table and notes; sections of one key are one part of the page."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -151,10 +148,7 @@ def table_of_rows(key: str, rows: Sequence[Any]) -> Section:
 
 
 def table_section(rows: Table[Any], room: int | None = None) -> Section:
-    """Make a table of the first rows by names of columns, without empty ones.
-
-    Columns beyond `room` letters are only named.
-    """
+    """Make a table of the first rows; columns beyond `room` letters are only named."""
     cells = {
         name: [_cell_of(name, value) for value in values]
         for name, values in rows[:_MAX_SHOWN_ROWS].columns.items()

@@ -14,13 +14,13 @@ from tracelab.base.intervals import Int64Array
 from tracelab.base.names import kernel_label, qualified_name
 
 ELLIPSIS = "…"
-NO_SHARE = "-"  # of nothing
+NO_SHARE = "-"
 _MODULE_PREFIX = "nn.Module: "
 _MAX_NAME_LETTERS = 60
 _BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 _DECIMAL_UNITS = ((" T", 1e12), (" G", 1e9), (" M", 1e6), (" k", 1e3))
 _UNITS = (("s", 1_000_000_000), ("ms", 1_000_000), ("µs", 1_000), ("ns", 1))
-_PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # no C++ at all
+_PLAIN = re.compile(r"Mem(?:cpy|set)\b|(?!.*(?:[<(]|::))")  # not C++
 # Not to be broken: a number and its unit, a thing and its number.
 _WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
 
@@ -47,10 +47,7 @@ def time_unit(length_ns: int) -> tuple[str, int]:
 
 
 def axis_unit(start_ns: int, length_ns: int) -> tuple[str, int]:
-    """Return the unit of an axis, and its ns.
-
-    A short stretch late in a trace has a longer unit, for short labels.
-    """
+    """Return the unit of an axis, and its ns: a longer one late in a trace, for short labels."""
     return time_unit(max(length_ns, (start_ns + length_ns) // 100))
 
 
@@ -64,7 +61,7 @@ def ticks(length_ns: int, at_most: int, start_ns: int = 0) -> tuple[Int64Array, 
         if factor * power >= least
     )
     end_ns = start_ns + length_ns
-    if end_ns // spacing_ns <= -(-start_ns // spacing_ns):  # one point would not say the scale
+    if end_ns // spacing_ns <= -(-start_ns // spacing_ns):  # one point gives no scale
         spacing_ns = finer_ns
     first_ns = -(-start_ns // spacing_ns) * spacing_ns
     tick_ns = np.arange(first_ns, end_ns + 1, spacing_ns, dtype=np.int64)
@@ -112,7 +109,7 @@ def time_text(time_ns: int) -> str:
     if time_ns == 0:
         return "0"
     unit, unit_ns = time_unit(time_ns)
-    if time_ns >= 999.95 * unit_ns:  # it would be rounded to 1000.0
+    if time_ns >= 999.95 * unit_ns:  # else rounded to 1000.0
         unit, unit_ns = time_unit(1000 * unit_ns)
     if unit_ns == 1:
         return f"{time_ns} {unit}"

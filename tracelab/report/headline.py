@@ -10,7 +10,7 @@ from tracelab.report.views import RankView
 
 PERCENTS = 100
 _BLOCKING, _INPUT = "host_blocked", "input"
-_PROFILER_CAUSES = ("profiler", "host_busy")  # causes of idle time that the profiler makes longer
+_PROFILER_CAUSES = ("profiler", "host_busy")  # longer with the profiler
 
 
 class Headline(Record):

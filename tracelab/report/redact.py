@@ -19,8 +19,8 @@ from tracelab.findings.remedies import REMEDIES
 from tracelab.report.schema import JobDecision, Provenance, Report, Table
 
 LEFT_OUT = "…"
-ALONE = "trace"  # what a trace is called that is the only one
-_PYTORCH = "torch/"  # as the profiler writes the paths of its files
+ALONE = "trace"  # the only trace
+_PYTORCH = "torch/"  # as the profiler writes paths
 _FOLDER = "folder"
 _HOST = "host"
 _Value = TypeVar("_Value")
@@ -94,7 +94,7 @@ class Redaction:
             before["paths"] = tuple(self._labels.get(path, _FOLDER) for path in value.paths)
         elif isinstance(value, JobDecision):  # the only sentence with short names
             before["why"] = self._short(value.why)
-        elif isinstance(value, Where):  # a line of the program's source tells anything
+        elif isinstance(value, Where):  # source lines may tell anything
             before["code"] = None
         return {name: self.apply(x) for name, x in before.items()}
 

@@ -84,7 +84,7 @@ _Row = TypeVar("_Row")
 
 SCHEMA = "tracelab.report/1"
 STATED = "the caller says so"  # why files are a job
-_ADDED = {"added": True}  # after the first version: reports of before have no such key
+_ADDED = {"added": True}  # missing in older reports
 
 
 class UnreadFile(Record):
@@ -279,21 +279,21 @@ class Tables:
     if TYPE_CHECKING:  # every subclass has this field
         tables: Mapping[str, Table[Any]]
 
-    overlaps = _Rows(OverlapMetrics)  # of kinds, streams and devices
-    syncs = _Rows(BlockingCallMetrics)  # with the idle time that they caused
+    overlaps = _Rows(OverlapMetrics)
+    syncs = _Rows(BlockingCallMetrics)
     holders = _Rows(CulpritMetrics)
-    graph_idle = _Rows(GraphIdleMetrics)  # inside replays of CUDA graphs
+    graph_idle = _Rows(GraphIdleMetrics)  # in replays
     starts = _Rows(StartMetrics)
     latencies = _Rows(LatencyMetrics)
     critical_path = _Rows(CriticalPathMetrics)
-    steady = _Rows(SteadyMetrics)  # no row of a file without steady steps
-    served_steps = _Rows(ServedSteps)  # no row of a file of another program
-    memory = _Rows(MemoryMetrics)  # no row of a file without readings of allocators
+    steady = _Rows(SteadyMetrics)  # empty without steady steps
+    served_steps = _Rows(ServedSteps)  # empty for other programs
+    memory = _Rows(MemoryMetrics)  # empty without readings of allocators
     # Per steady step, the largest first.
     kernels = _Rows(KernelMetrics)
     operators = _Rows(WorkMetrics)
     phases = _Rows(WorkMetrics)
-    lines = _Rows(WorkMetrics)  # no row of a file without Python stacks
+    lines = _Rows(WorkMetrics)  # empty without Python stacks
     modules = _Rows(WorkMetrics)  # likewise
 
 

@@ -42,7 +42,7 @@ _OF_STEPS = {
     "idle": ("idle_ns", "unknown"),
 }
 _MIN_COPY_SHARE = 0.01
-_Value = tuple[float, str]  # a share, NaN without one, and what it says
+_Value = tuple[float, str]  # share or NaN, text
 
 
 class Segment(Record):

@@ -350,7 +350,7 @@ def _parts_by_rank(report: Report, job: Job) -> Iterator[Part]:
             chosen = next(rank for rank in (*awaited, *of_rank) if rank in of_rank)
             title = f"{key.capitalize()}, by rank"
             yield Part(key, "", title, sections, ranks=of_rank, chosen=chosen)
-        elif made:  # all say the same
+        elif made:  # all alike
             yield Part(key, "", key.capitalize(), (replace(made[0][1], title=""),))
 
 

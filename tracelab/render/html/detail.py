@@ -210,10 +210,7 @@ def _fitted(
 def _details(
     groups: Sequence[Group], clocks: Sequence[Sequence[int]], cited: Sequence[Cited], share: float
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Choose and name details; groups of the same `clocks` share one.
-
-    A share of 1 or more selects all of the time.
-    """
+    """Choose and name details, one for groups of the same `clocks`; from share 1 on all time."""
     details, words = [(group.start_ns, group.end_ns) for group in groups], list[str]()
     for indices in clocks if share < 1 else ():
         together = [groups[index] for index in indices]
@@ -248,7 +245,7 @@ def _detail(
         most = max(cited, key=lambda one: one.weight)
         center_ns = (most.start_ns + min(most.end_ns, most.start_ns + length_ns)) // 2
     first_ns = max(start_ns, min(center_ns - length_ns // 2, end_ns - length_ns))
-    zero_ns = start_ns if len(groups) > 1 else 0  # where the page's time of a job begins
+    zero_ns = start_ns if len(groups) > 1 else 0  # start of a job's time
     name = f"the {duration_text(length_ns)} from {duration_text(first_ns - zero_ns)} on"
     return (first_ns, first_ns + length_ns), name
 

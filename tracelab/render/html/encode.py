@@ -26,7 +26,7 @@ _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lan
 _ALL = (Column("gap", 4), Column("dur", 4), Column("kind", 1))
 _ESCAPABLE = ("gap", "dur", "cost")
 
-Rows = tuple[Int64Array, Int64Array]  # starts and ends of the activities of streams, ns
+Rows = tuple[Int64Array, Int64Array]  # starts and ends of activities, ns
 
 
 class EncodedLane(Record, eq=False):
@@ -115,7 +115,7 @@ def _expected(lane: Lane, before_ns: Int64Array, rows: Rows) -> Rows:
     end where their row starts, or, if that is not after the item's start, where it ends.
     """
     row = lane.more["row"]
-    starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT: not used
+    starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT
     earlier_ns = ends_ns[np.maximum(row - 1, ABSENT)]
     start_ns = np.where(row > 0, np.maximum(before_ns, earlier_ns), before_ns)
     end_ns = np.where(lane.start_ns < starts_ns[row], starts_ns[row], ends_ns[row])

@@ -81,10 +81,7 @@ def column_heights(
 
 
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
-    """Stack shares as bars: low and high edge of each, 0 to 1.
-
-    Columns with any are at least `least` high, and all bars visible.
-    """
+    """Stack shares as visible bars, together at least `least`: low and high edges, 0 to 1."""
     height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
     total = height.sum(axis=0)
     height *= np.clip(total, least, 1.0) / np.where(total > 0, total, 1.0)
@@ -93,10 +90,7 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """Return a polygon (float64[k, 2]) around each run of columns with a height.
-
-    Separate bars would show seams in SVG and PDF.
-    """
+    """Return a polygon (float64[k, 2]) around each run of columns, without seams in SVG and PDF."""
     filled = np.concatenate(([False], high != low, [False]))
     changes = np.flatnonzero(filled[1:] != filled[:-1])
     polygons = []

@@ -24,7 +24,7 @@ from tracelab.render.picture.rows import Band, Row
 from tracelab.render.picture.save import DPI, Look
 from tracelab.render.words import shorten
 
-FONT = "DejaVu Sans"  # it comes with matplotlib
+FONT = "DejaVu Sans"  # matplotlib's own
 
 # Beside the lanes.
 LEFT_PX, RIGHT_PX = 240, 30
@@ -37,7 +37,7 @@ _TITLE_DOWN_PX, LINE_PX, CAPTION_UP_PX = 34, 24, 40
 _AXIS_PX, _BOTTOM_PX = 46, 14
 TITLE_PX, TEXT_PX, SMALL_PX = 20, 14, 12
 
-Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, pixels from the top
+Segment = tuple[tuple[float, float], tuple[float, float]]  # ns from the start, px from the top
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
@@ -136,10 +136,7 @@ def new_sheets(
     look: Look,
     legend_px: int,
 ) -> list[Sheet]:
-    """Make an empty picture: sheets below each other, axes on whole pixels.
-
-    Above each are its headline and lines.
-    """
+    """Make an empty picture: sheets below their headlines and lines, axes on whole pixels."""
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
     tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
     ends = [

@@ -48,7 +48,7 @@ class Picture(Record, eq=False):
     """A drawn timeline, shown in notebooks."""
 
     figure: Figure
-    _tips: Callable[[], Iterable[Tip]]  # what an SVG file says where the mouse rests
+    _tips: Callable[[], Iterable[Tip]]  # of an SVG file
 
     def save(self, path: str | Path) -> None:
         """Write it as the name's ending says."""

@@ -270,7 +270,7 @@ def _notes(
 
 
 def prediction_sections(whatif: WhatIf) -> list[Section]:
-    """Name the basis of the predictions, then list them."""
+    """List predictions and their basis."""
     if whatif.not_replayed is not None:
         text = f"No predictions: {lowered(whatif.not_replayed)}"
         return [Section("", (text,), tone=Tone.WARNING)]

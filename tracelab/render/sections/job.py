@@ -35,7 +35,7 @@ _MAX_PATH_SEGMENTS, _MIN_SEGMENT_SHARE_OF_PATH = 12, 0.001
 _MAX_NAMED_RANKS = 4
 _IN_PAIRS = "send_recv"
 _HOST = "CPU is the time to launch a microbatch, with the profiler."
-_PARTS = {  # of the schedule of a stage, by title
+_PARTS = {  # by title
     "compute": "compute_ns",
     "wait": "wait_ns",
     "transfer": "transfer_ns",

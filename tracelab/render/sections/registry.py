@@ -27,7 +27,6 @@ from tracelab.report.views import RankView, View
 
 def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> list[Section]:
     """Make the sections about a window."""
-    # Sections of one key are one part of the page.
     sections: list[tuple[str, Iterable[Section]]] = [
         ("times", times(view)),
         ("bubbles", idle(view)),

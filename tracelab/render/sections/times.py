@@ -357,7 +357,7 @@ def _code(culprit: CulpritMetrics) -> str:
 
 
 def biggest_cause(device: DeviceMetrics) -> str:
-    """Name the largest cause of a device's idle time, with its share."""
+    """Name the largest cause of idle time, with its share."""
     return "".join(
         f"{CAUSES.name_of(cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in largest(device.bubbles)[:1]

@@ -60,10 +60,7 @@ def note_graphs(view: View, sections: Sequence[tuple[str, list[Section]]]) -> No
 
 
 def busy_answer(view: View) -> str:
-    """Say what keeps the GPUs busy; "" without kernels or length.
-
-    Example: ``GPU time: matrix products 61 %, attention 17 %; `gemm` (forward) 30 %.``
-    """
+    """Say what keeps the GPUs busy; "" without kernels or length."""
     shares = _shares_of_work(view)
     if not shares:
         return ""

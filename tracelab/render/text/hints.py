@@ -69,13 +69,13 @@ ONE_OF_THEM = "tracelab analyze FILE... (the files of one line)"
 
 
 def about_finding(typed: str, number: int, rule: str, *, is_priced: bool) -> tuple[str, ...]:
-    """Return the commands that say more about a finding."""
+    """Return commands about a finding."""
     whatif = (f"tracelab whatif {typed} --fix {number}",) if is_priced else ()
     return (*whatif, f"tracelab explain {rule}")
 
 
 def analyze_command(paths: Sequence[str]) -> str:
-    """Return the command that analyzes some files."""
+    """Return the command for some files."""
     return f"tracelab analyze {typed_paths(paths)}"
 
 

@@ -100,7 +100,7 @@ def render_result(result: Diff | WhatIf | Finding | Table[Any], *, width: int, c
 
 
 def parts_of(result: Diff | WhatIf | Finding | Table[Any], width: int) -> Sequence[Chapter]:
-    """Return the parts of a result, in lines of this width."""
+    """Return the parts of a result."""
     match result:
         case WhatIf():
             return [Chapter("", tuple(prediction_sections(result)))]

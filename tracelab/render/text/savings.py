@@ -8,7 +8,7 @@ from tracelab.render.words import duration_text, share_text
 from tracelab.report.headline import PERCENTS
 from tracelab.report.views import Scope
 
-SAVES, AT_MOST, TAKES = "saves", "at most", "takes"  # of a price
+SAVES, AT_MOST, TAKES = "saves", "at most", "takes"
 
 # Why a finding has no predicted saving.
 REASONS = {
