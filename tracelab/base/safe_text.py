@@ -1,7 +1,4 @@
-"""Text from files, and their names, for terminals, pages and JSON: all that stands in it is text.
-
-Names can hold control characters and direction marks, and bytes that are no text at all.
-"""
+"""Text from files, and their names, made harmless for terminals, pages and JSON."""
 
 from __future__ import annotations
 

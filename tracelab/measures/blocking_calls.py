@@ -1,13 +1,13 @@
 """Host calls that blocked: where in the program, and how much GPU idle each one caused.
 
-A blocking call costs the time in which a device was idle while the call blocked. What is idle from
-its return until work launched after it reaches the device it costs as far as it delayed the host:
-by the time in which it blocked beside a busy device.
+A blocking call costs the time in which a device was idle while it blocked. From its return until
+work launched after it reaches the device, it costs the idle time as far as it delayed the host: by
+the time in which it blocked beside a busy device.
 
-Of several calls before one bubble, a moment in which they block is that of the first of them; what
-is idle after them is that of the last, then of the one before it. A call costs nothing where the
-thread that launched next was busy itself when it began. An allocation that stalled another thread's
-call counts for that thread, too. The launch of a blocking copy blocks until the copy starts.
+Of several calls before one bubble, a moment in which they block is that of the first of them; idle
+time after them is that of the last, then of the one before it. A call costs nothing where the
+thread that launched next was busy when it began. An allocation that stalled another thread's call
+counts for that thread, too. The launch of a blocking copy blocks until the copy starts.
 """
 
 from __future__ import annotations
@@ -193,12 +193,11 @@ class BlockingCallCosts(Arrays):
     """The blocking calls, by start, and what they cost.
 
     Attributes:
-        step_index: index into `Timeline.steps` of the first step whose host annotation holds the
-            call, else ABSENT.
-        caused_idle_ns: summed over devices.
-        idle_after_ns: the part of it after the call had returned.
-        awaited_id: event id of the activity that each call waited for; of several the one that
-            ended last, ABSENT if the file does not say.
+        step_index: the first of `Timeline.steps` whose host annotation holds the call, else ABSENT.
+        caused_idle_ns, idle_after_ns: summed over devices, and the part after the call had
+            returned.
+        awaited_id: event id of the last activity that each call waited for, ABSENT if the file does
+            not say.
     """
 
     calls: BlockingCalls

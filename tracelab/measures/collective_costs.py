@@ -1,8 +1,7 @@
 """Waits of collectives for a peer, as far as one rank's file shows them.
 
-What a collective takes beyond its fastest twin, of the same kernel, size and process group, was
-most likely spent waiting for a rank that came later. Where all twins are slow the file cannot tell
-a peer that always comes later from a link that is slow.
+A collective most likely waited for a rank that came later in what it takes beyond its fastest twin,
+of the same kernel, size and process group. Where all twins are slow, the link may be.
 """
 
 from __future__ import annotations
@@ -20,10 +19,9 @@ from tracelab.model.lookup import Nesting, groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 
-# Tenths of its fastest twin. Of 1,620 collectives in bundled jobs of several ranks, whose other
-# files tell the waits (tests/benchmarks/peer_waits.py), those that took 1.5 to 2 times as long had
-# not waited for most of the rest in 98 of 250 cases (they shared the GPU with compute), at 2 to 2.5
-# times in 8 of 128, and from there on in none of 95.
+# Tenths of its fastest twin. Of 1,620 collectives in jobs of several ranks
+# (tests/benchmarks/peer_waits.py), those that took 1.5 to 2 times as long had not waited for most
+# of the rest in 98 of 250 cases, at 2 to 2.5 times in 8 of 128, from there on in none of 95.
 _MANY_TIMES = 25
 # Slower than PCIe 4.0 or a network of 200 Gb/s. Transfers of H200s move 200 to 400 bytes/ns; those
 # of bundled jobs in which a rank always waits move 2 to 15.
@@ -36,7 +34,7 @@ class PeerWaits(Arrays):
     """Waits of collectives for a peer, by row of the timeline.
 
     Attributes:
-        fastest_ns: [m], how long the fastest twin took, ABSENT for what has no twin.
+        fastest_ns: [m], how long the fastest twin took, ABSENT without a twin.
         wait_ns: how long each collective waited from its start on; 0 for all else.
         is_slow: whether the fastest twin is slower than any usual link: all of `wait_ns` is due to
             a peer that comes later, or to the link.
@@ -145,8 +143,8 @@ class SmallCollectives(Arrays):
     """Small collectives in a row with others, by start; of each row all but one that remains.
 
     Attributes:
-        row: [k], rows of the timeline.
-        in_a_row: the same for those that one collective could replace.
+        row, in_a_row: [k], rows of the timeline; in_a_row of those that one collective could
+            replace.
         latency_ns: the shortest small collective of the group and operation; 0 where even that one
             waited for a peer.
         gap_start_ns: when the collective before it in the row ended; its own start where it is one

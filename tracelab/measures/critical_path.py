@@ -1,12 +1,10 @@
 """The chain of work that decided how long a window took.
 
 Walking back from the window's end, each moment belongs to what was binding then: an activity that
-ran, the launch or the host that it waited for, or the activity that the host waited for. The
-segments tile the window.
-
-`Binding` says what an activity waited for, the graph's edges what a host stall did. Where nothing
-is recorded of the host for long while the GPU works throughout, it most likely waits for the GPU
-unseen, in a loop that reads what a kernel writes: a stall too, of which the end is not known.
+ran, the launch or the host that it waited for (`Binding`), or the activity that the host waited for
+(the graph's edges). The segments tile the window. Where nothing is recorded of the host for long
+while the GPU works throughout, it most likely waits in a loop that reads what a kernel writes: a
+stall too, of which the end is not known.
 """
 
 from __future__ import annotations
@@ -55,13 +53,13 @@ class PathStalls(Record, eq=False):
     """The host stalls that waited for anything, by start, for a walk that asks them one by one.
 
     Attributes:
-        event_id: the calls; of a stalled call, all allocations that stalled it are one stall;
-            ABSENT for a silence.
-        thread_index: index into `Trace.threads`; ABSENT for a silence, which is of all threads.
+        event_id: the calls; all allocations that stalled one call are one stall; ABSENT for a
+            silence.
+        thread_index: ABSENT for a silence, which is of all threads.
         awaited_row: the timeline rows that they waited for, else ABSENT; of a silence the last one
             that had ended when it began.
-        awaited: gives which stalls of a block a thread waits for, its own and those of others
-            that begin while it does nothing; for ABSENT all of them.
+        awaited: gives which stalls of a block a thread waits for, its own and those of others that
+            begin while it does nothing; for ABSENT all of them.
     """
 
     event_id: tuple[int, ...]
@@ -87,10 +85,9 @@ class PathLinks(Arrays):
 
     Attributes:
         upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
-        upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
-            upstream row ended, at most its own start.
-        kind_between: int8[m], what the time from then to the start of each row is spent on, a
-            `PathKind`.
+        upstream_end_ns: per row when its launch call got to launch or its upstream row ended, at
+            most its own start.
+        kind_between: int8[m], the `PathKind` of the time from then to the start of each row.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
     """
 
@@ -212,14 +209,10 @@ _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 
 
 class CriticalPath(Arrays):
-    """The segments of one window's critical path, ascending.
+    """The segments of one window's critical path ([s], ascending), which touch and fill the window.
 
-    Attributes:
-        start_ns, end_ns: [s]; each segment begins where the one before ends, and they fill the
-            window.
-        kind: a `PathKind`.
-        event_id: the activity that ran or was waited for, or the call that blocked or was
-            stalled; ABSENT where the host led up to the window's end.
+    `kind` is a `PathKind`, `event_id` the activity that ran or was waited for, or the call that
+    blocked or was stalled; ABSENT where the host led up to the window's end.
     """
 
     start_ns: Int64Array
@@ -314,9 +307,9 @@ class _Walk:
         return self._through_host(int(links.launch_thread_index[last_row]), event_id)
 
     def _through_host(self, thread: int, event_id: int) -> int:
-        """Go back on the host to the activity that it last waited for, or ABSENT at the start.
+        """Go back on `thread` (or any, ABSENT) to the activity that the host last waited for.
 
-        It is followed on `thread` (or any, ABSENT); `event_id` is the activity that it led up to.
+        ABSENT at the start. `event_id` is the activity that it led up to.
         """
         stalls, first_ns = self._links.stalls, self._window.start_ns
         stall_index = bisect_left(stalls.start_ns, self._now_ns)

@@ -1,7 +1,7 @@
 """Exposed communication and copies, and what kept other work from overlapping them.
 
 Communication is exposed while it is not overlapped with compute, a copy while it is not overlapped
-with compute or communication. `independent_work` says which work could have overlapped it.
+with compute or communication.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Exposed(Arrays):
         blocked_row: the timeline row that could not overlap it, else ABSENT.
         blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: the independent work that could overlap it, at most its length.
-        delays: whether the next compute waited for it: it is blocking, not only exposed.
+        delays: whether the next compute waited for it.
     """
 
     row: IndexArray
@@ -276,9 +276,9 @@ def _like_later_ones(
     bound_ns: Int64Array,
     other_rows: IndexArray,
 ) -> tuple[_Explanations, Int64Array]:
-    # The first batch comes before all other work of the file: what could have overlapped it was
-    # done before the recording. Where those that follow in its stream under its name are mostly
-    # blocked, it is blocked by the same, and has their share of independent work.
+    # Nothing recorded could overlap the first batch. Where those that follow in its stream under
+    # its name are mostly blocked, it is blocked by the same, and has their share of independent
+    # work.
     row, length_ns, is_blocked = pieces.row, pieces.length_ns, _are_blocked(explanation)
     explanation, bound_ns = explanation.copy(), bound_ns.copy()
     first_start_ns = timeline.start_ns[other_rows].min(initial=_END_OF_TIME)

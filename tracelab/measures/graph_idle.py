@@ -44,7 +44,7 @@ class GraphIdle(Arrays):
         row: timeline row of the node that ended each.
         wait: a `NodeWait`.
         awaited_id: event id of what it waited for, of NOT_IN_FILE of the node before it in its
-            stream; ABSENT where that is not known.
+            stream; ABSENT if not known.
         ready_ns: when that had ended; the node's own start where it had not.
     """
 

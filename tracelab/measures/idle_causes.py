@@ -1,7 +1,7 @@
 """Causes of idle time: every idle nanosecond of a device has exactly one.
 
-A bubble ends where the device's next activity starts. Before the host launched that activity, the
-device waited for the host; after, for what `Binding` says that the activity waited for.
+Until the host launched the activity that ends a bubble, the device waited for the host; after, for
+what `Binding` says.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ Pairs = tuple[IndexArray, IndexArray]
 class Bubbles(Arrays, dict=True):
     """The idle time of every device, in pieces of one cause each.
 
-    Devices that wait for a thread at the same time share pieces, so that there are no more pieces
-    than events and twice the gaps. A bubble is a gap, or the shared or unshared part of one.
+    Devices that wait for a thread at the same time share pieces. A bubble is a gap, or the shared
+    or unshared part of one.
 
     Attributes:
         device_number: int32[k], of each bubble, by device and start; disjoint on each device.
@@ -262,12 +262,11 @@ def _totals(
 class Gaps(Arrays):
     """The bubbles of one device between its first and its last activity, in order.
 
-    Activities of no length keep no device busy: they neither end a bubble nor begin one.
+    Activities of no length neither end a bubble nor begin one.
 
     Attributes:
         start_ns, end_ns: int64[g], ns.
-        next_row: intp[g], timeline row of the activity at the end; of several that of the lowest
-            stream.
+        next_row: intp[g], timeline row of the activity at the end; of several the lowest stream's.
         launch_id: int64[g], event id of the call that launched it, else ABSENT.
         launched_ns: int64[g], when that call got to launch (see `Host.launched_ns`), within the
             gap; its end without a launch.
@@ -443,9 +442,9 @@ def _explain_late_launches(
 
 def _cut(host: Host, thread: int, idle: Intervals) -> tuple[Int64Array, Int64Array, Int8Array]:
     """Start, end and cause of pieces of idle time before launches of a thread, ascending."""
-    # While nothing is recorded of the thread that launched next, or it was in a lock, it waited for
-    # another: so does autograd's first launch for the main thread's blocking call. Last comes what
-    # is known by name only, a step for one: there a thread is taken to run Python.
+    # A thread of which nothing is recorded, or in a lock, waited for another, as autograd's first
+    # launch does for the main thread's blocking call. Last comes what is known by name only (a
+    # step): a thread there is taken to run Python.
     states = host.states.get(thread, NOTHING_RECORDED), host.other_threads(thread, idle)
     known = [(getattr(state, doing), cause) for state in states for doing, cause in _CAUSE_OF_STATE]
     known += [(state.waiting, Cause.HOST_BUSY) for state in states]
@@ -471,10 +470,7 @@ def _reason_of(cause: Int8Array) -> Int8Array:
 
 
 def mark_beginnings_as_edges(timeline: Timeline, bubbles: Bubbles) -> Bubbles:
-    """The same with all idle before the first activity of a device as its edge, whatever it was.
-
-    A recording begins with empty queues: a device need not wait for the same in another step.
-    """
+    """The same with all idle before the first activity of a device as its edge, whatever it was."""
     first_rows = [_first_row(timeline, _busy_rows(timeline, x)) for x in timeline.device_numbers]
     is_first = np.isin(bubbles.next_id, _event_id(timeline, np.array(first_rows, dtype=np.intp)))
     is_first &= bubbles.next_id != ABSENT

@@ -31,10 +31,8 @@ _MAX_SIBLINGS = 500
 class IdleCulprits(Arrays):
     """Culprits of the pieces of idle time.
 
-    Attributes:
-        event_id: [pieces], else ABSENT.
-        is_launch: [pieces], for which it is the late launch that the bubble ended with.
-        launch_id: [bubbles], the launch of what ended each, else ABSENT.
+    `event_id` and `is_launch` (whether it is the late launch that the bubble ended with) are by
+    piece, `launch_id` of what ended each bubble; else ABSENT.
     """
 
     event_id: Int64Array
@@ -56,11 +54,11 @@ class IdleCulprits(Arrays):
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> IdleCulprits:
     """Find what the device waited for in each piece of idle time.
 
-    Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
-    thread that launched next; of `input` the region or function that loads; of `host_busy` what
-    `busy_with` finds half-way through, else the launch that came late; of `dependency` the activity
-    that was waited for; of `launch` and `graph` the launch call, or the host function that the
-    graph called. The edges of the file and idle of unknown cause have none.
+    That is, by cause: `host_blocked`, the blocking call, or the allocation of another thread that
+    stalled the one that launched next; `input`, the region or function that loads; `host_busy`,
+    what `busy_with` finds half-way through, else the late launch; `dependency`, the activity waited
+    for; `launch` and `graph`, the launch call, or the host function that the graph called. Others
+    have none.
     """
     host, timeline = graph.host, graph.host.timeline
     next_row = rows_of(timeline.event_id, bubbles.next_id)
@@ -97,9 +95,8 @@ def _host_culprits(
 def busy_with(timeline: Timeline, times_ns: Int64Array, thread_index: IntArray) -> Int64Array:
     """Event id of the operator or else the function that the host was in at moments, else ABSENT.
 
-    That is one of the moment's thread, else an operator of another; also a hook that autograd's
-    engine called. Where the host waited for another thread, and only one was in a Python function,
-    that function.
+    That is one of the moment's thread, or a hook of autograd's engine, else an operator of another
+    thread; where the host waited and only one other was in a Python function, that.
     """
     trace = timeline.trace
     operators = trace.of_category(Category.OPERATOR)

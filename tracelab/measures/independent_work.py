@@ -1,8 +1,8 @@
 """Work that a copy or a collective could have overlapped, and its amount.
 
-The data of a copy to the GPU, and the shards that an all-gather collects, are there early: the work
-*before* them is independent. An all-reduce, a reduce-scatter or a copy from the GPU is needed late:
-the work *after* it is. What a stage of a pipeline receives is needed immediately.
+The work *before* a copy to the GPU or an all-gather, whose data are there early, is independent;
+the work *after* an all-reduce, a reduce-scatter or a copy from the GPU, which is needed late. What
+a stage of a pipeline receives is needed immediately.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A measure: the type of its rows and one function, which gives the rows of a file; tables of rows.
 
-Its table reaches the report, the merged report of several ranks, the JSON and its schema, the text
-and comparisons by the same way as all others, keyed by rank and step. To add one, see
+A table reaches every output by the same way, keyed by rank and step. To add one, see
 ``tests/unit/measures/short_activities.py``.
 """
 
@@ -59,8 +58,8 @@ class Figure(Record):
 
     Attributes:
         title: its heading, in which a line may end.
-        unit: says how a figure is written: "ns", "share", "bytes" or "per step" (a count, perhaps
-            with a decimal); "" for what the name ends in.
+        unit: "ns", "share", "bytes" or "per step" (a count, perhaps with a decimal); "" for what
+            the name ends in.
     """
 
     name: str
@@ -73,13 +72,13 @@ class Measure(Record):
 
     Attributes:
         key: the table's key in the JSON.
-        row: the type of its rows, a `Record` or a frozen dataclass. The first two fields are
-            ``rank: int``, which the measure leaves at 0, and ``step: int | None``, None for the
-            whole trace. Its docstring describes the columns in the schema.
+        row: the type of its rows, a `Record` or a frozen dataclass, which begins with ``rank: int``
+            (left at 0) and ``step: int | None`` (None for the whole trace). Its docstring describes
+            the columns in the schema.
         rows: gives the rows of one file. Its parameters are named after properties of the
-            `Analysis`: ``graph`` first, if it needs that, then ``windows``, then others such as
-            ``bubbles`` (`STAGES` of `analysis/analysis.py` lists them all).
-        figures: the columns that a section of its own shows; else all fields are shown, by name.
+            `Analysis`: ``graph`` first, if needed, then ``windows``, then others (`STAGES` of
+            `analysis/analysis.py`).
+        figures: the columns that a section of its own shows; else all fields, by name.
     """
 
     key: str
@@ -158,10 +157,9 @@ Cells = dict[str, Any]
 class Table(_Base[_Row], Shown):
     """Rows of one type, in a sequence like a tuple that knows their columns.
 
-    A field that holds fields is a column for each of them (``where.line``), and so is each key of
-    a map (``bubbles_ns.launch``). Rows within a row are in none: ``table[0].devices`` has them.
-    Whoever knows the Arrow C interface (DuckDB, polars, pandas) takes a table as it is, if pyarrow
-    is installed.
+    A field that holds fields is a column for each of them (``where.line``), and so is each key of a
+    map (``bubbles_ns.launch``). Rows within a row are in none: ``table[0].devices`` has them. With
+    pyarrow, DuckDB, polars and pandas take a table as it is, by Arrow's C interface.
 
     >>> kernels = tracelab.analyze("traces/events_item.pt.trace.json.gz").kernels
     >>> kernels[0].count, kernels.columns["count"][0]

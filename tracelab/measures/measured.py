@@ -41,15 +41,12 @@ class Measured:
     """One file, read, linked and measured.
 
     Each property is computed when it is first used, and then kept; one that is assigned before is
-    not computed.
+    not computed. `failures` is what bugs cost: names of the loss `failed_parts`.
 
     >>> from tracelab.read.sources import find_sources
     >>> [source] = find_sources(["traces/events_item.pt.trace.json.gz"])
     >>> Measured(source), len(Measured(source).windows)
     (<Measured of events_item.pt.trace.json.gz>, 6)
-
-    Attributes:
-        failures: what a bug costs, as names of the loss `failed_parts`.
     """
 
     def __init__(self, source: Source, options: Options = DEFAULTS) -> None:

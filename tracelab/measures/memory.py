@@ -101,9 +101,8 @@ def _place(
 def find_retries(timeline: Timeline) -> dict[int, Int64Array]:
     """Find, by GPU, when the allocator found no memory, gave back what it kept, and asked again.
 
-    There a call of `cudaMalloc` follows one of `cudaFree` in the same operator, and the reading of
-    what was allocated follows in it, before any other such call: what libraries allocate for
-    themselves is not read.
+    There `cudaMalloc` follows `cudaFree` in the same operator, and before any other such call the
+    reading of what was allocated follows in it: the allocator's, not a library's.
     """
     trace, readings = timeline.trace, timeline.trace.memory
     calls = calls_of_name(trace, lambda name: name in (*_ALLOCATING, *_FREEING))

@@ -123,8 +123,8 @@ def overlaps(
 ) -> tuple[OverlapMetrics, ...]:
     """Measure overlap per window: every pair of kinds of a device, of streams and of devices.
 
-    Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
-    are those of `compared_streams`, unless `all_pairs` is set.
+    Pairs of which one side did nothing in the window are left out; streams are `compared_streams`,
+    unless `all_pairs` is set.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
@@ -283,8 +283,8 @@ class GraphStreams(Arrays):
 def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     """Return, per device, the streams that are shown as one if they are at least `MIN_STREAMS`.
 
-    Nearly all activities of such a stream are from replays, and it is busy for less than a tenth of
-    the time of its device. The rule looks at the whole trace, so that each step shows the same.
+    In the whole trace nearly all activities of such a stream are from replays, and it is busy for
+    less than a tenth of the time of its device.
     """
     streams = timeline.streams
     if len(streams) < MIN_STREAMS:
@@ -317,8 +317,7 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
 def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
     """The streams that are compared with each other: all of them, or of very many the busiest.
 
-    Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead. The pairs
-    of thousands of streams would be millions.
+    Nearly empty streams of CUDA graphs (`graph_streams`) are compared together instead.
     """
     if all_pairs:
         return timeline.streams

@@ -74,9 +74,8 @@ _PASSED = read_only(
 class OverlapBlockers:
     """Says of two rows of a timeline what kept the one from overlapping the other.
 
-    Attributes:
-        launched_ns: [m], when each row's launch call got to launch (`Host.launched_ns`), or ABSENT.
-        thread_index: [m], the thread that launched it, or ABSENT.
+    `launched_ns` and `thread_index` ([m]) are when the launch call of each row got to launch, and
+    its thread, or ABSENT.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -215,7 +214,6 @@ class SerializedStreams(Arrays):
         row: [k], the timeline row that was blocked.
         other_row: the last timeline row that ran before it in the other stream.
         start_ns, end_ns: while the other stream ran.
-        blocker: an `OverlapBlocker`.
         blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: the compute that the blocked stream then did before it was blocked again, at most
             the length.

@@ -1,7 +1,6 @@
 """Effects of the recording: windows without the profiler, idle time that it begins with.
 
-The profiler slows the host and, on the GPU, the nodes of CUDA graphs; only the host's part is
-counted here. At the beginning of a recording the host is not ahead yet.
+The nodes of CUDA graphs, which the profiler slows on the GPU, count as recorded.
 """
 
 from __future__ import annotations
@@ -22,13 +21,11 @@ from tracelab.model.steps import Window, bounds_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# When a recording begins, the GPU has nothing to do, and a host that launches faster than the GPU
-# works needs some steps to get ahead of it. The profiler is slow at first, too: where the GPU idled
-# longer in the first recorded step of 40 captures of H200s, the host had taken up to 3.2 times as
-# long since the launch before as in other steps, or 4.2 to 43 times, as where a data loader or
-# autograd was used for the first time.
+# The host needs some steps to get ahead of an idle GPU, and the profiler is slow at first: in 40
+# captures of H200s whose first step idled longer, the host took up to 3.2 times as long since the
+# launch before as in other steps, 4.2 to 43 times at the first use of a data loader or autograd.
 _BY_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)  # a call that waits is the program's own
-# Of a typical step: a GPU that waits less for launches shows a host that runs ahead.
+# Share of a typical step: a GPU that waits less for launches shows a host that runs ahead.
 _MAX_WAIT_SHARE_AHEAD = 0.02
 _MIN_STEPS_AHEAD = 2
 # A program whose host runs ahead later than that is slow by itself.
@@ -40,14 +37,14 @@ _MAX_USUAL_FACTOR = 4
 class StartUp(Arrays):
     """Idle time because the recording had just begun, except where the host stalled.
 
-    The host is ahead in a step for whose launches the GPU hardly waits: they return while it works.
-    It runs ahead if it is in one of the first four steps, and in most from there on, at least two.
+    The host is ahead in a step for whose launches the GPU hardly waits. It runs ahead if it is in
+    one of the first four steps, and in most from there on, at least two.
 
     Attributes:
         not_ahead: bool[bubbles], with such time in steps before that one: the program has none.
         slow: bool[bubbles], with such time in the first step, or before the first launch of the
             second, where the host never runs ahead: the program has less of it.
-        by_host: bool[pieces], which the host caused: only they are such time.
+        by_host: bool[pieces], such time where bubbles have it.
     """
 
     not_ahead: BoolArray
@@ -171,8 +168,8 @@ def unprofiled_ns(
 def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
     """The most that each device would idle in a window without the profiler, ns.
 
-    That is the length of its steps as the capture measured it, less the time for which the device
-    works in a typical one; a collective waits less for a faster peer.
+    That is the measured length of its steps, less the time for which the device works in a typical
+    one.
     """
     step_ns, steady = timeline.trace.info.unprofiled_step_ns, timeline.steady
     if step_ns is None or steady is None:
@@ -234,7 +231,7 @@ class HostClock(Arrays):
     """Progress of the host without the profiler, as a function of its progress with it.
 
     Between two moments (ascending) it runs evenly; before the first and after the last it stands
-    still. The moments are those of whichever thread counts then.
+    still.
     """
 
     recorded_ns: Int64Array

@@ -1,7 +1,7 @@
 """Work of the steady steps by the operator, phase, line and module that launched or did it.
 
 GPU activities and the host's time count in the step whose annotation they were launched in, idle
-time in the step's window. At each moment one thread of the host counts (`Phases`).
+time in the step's window.
 """
 
 from __future__ import annotations
@@ -65,15 +65,10 @@ def line_name(site: CallSite) -> LineName | None:
 class ProgramLines:
     """The line of the program's own code that the host was in, at any moment.
 
-    It is the innermost one: of a function that a library called, its own line. Autograd's threads
-    are in the line that called the backward pass, threads without Python in the line that waits for
-    them, unless two threads are in one together.
-
-    Args:
-        within: the time that is asked about.
-
-    Attributes:
-        names: of the lines; none where the file has no Python functions of the program.
+    It is the innermost one, also around a library's function. Autograd's threads are in the line
+    that called the backward pass, threads without Python in the line that waits for them, unless
+    two threads are in one together. `names` is empty where the file has no Python functions of the
+    program.
     """
 
     def __init__(self, timeline: Timeline, lines: SourceLines, within: Intervals) -> None:
@@ -159,22 +154,21 @@ class WhatRan(Arrays):
     """Launched work and host work of the steady steps.
 
     Attributes:
-        step: the number of the step, if it is requested alone; None for the steady steps.
-        steps: how many steady steps these are; None for the whole trace of a file without any.
-        unprofiled_steps: how many of them the time without the profiler is of; None without one.
-        length_ns, kernel, kind, products, occupancy_percent, launched_in: r rows, of each GPU
+        step: the step that is requested alone, or None.
+        steps, unprofiled_steps: how many steps, and how many of them the time without the profiler
+            is of; None without any.
+        length_ns, kernel, kind, products, occupancy_percent, launched_in: [r], of each GPU
             activity; `kernel` is an index into `strings`.
-        came_from: r labels, of where it comes from: for the nodes of a graph where they were
-            captured, as far as that is known (`Origins`); else of its launch. An annotation of the
-            graph is a module, and where no call is known a line.
+        came_from: [r], where nodes of a graph were captured, as far as known (`Origins`), else the
+            launch. An annotation of the graph is a module, and where no call is known a line.
         basis: by column of `came_from` the `Basis` of each label; ABSENT for one of the launch.
-        is_first: bool[r], which is the first activity of its launch here.
-        host: h labels, each combination that the host was in once.
-        host_ns: int64[h], how long it was in that, in its own steps.
-        host_unprofiled_ns: int64[h], the same without the profiler, in the replayed steps; or 0.
-        idle_ns: int64[h], how long the devices were idle meanwhile, added up.
-        calls: how often something began in the host's steps, on a thread that counted then: labels
-            to numbers, of "operator" and of "module".
+        is_first: bool[r], the first activity of its launch here.
+        host: [h], each combination that the host was in once.
+        host_ns, host_unprofiled_ns, idle_ns: int64[h], how long it was in that in its own steps,
+            the same without the profiler in the replayed steps or 0, and how long the devices were
+            idle meanwhile, added up.
+        calls: how often each "operator" and "module" began in the host's steps, on a thread that
+            counted then.
     """
 
     strings: Sequence[str]

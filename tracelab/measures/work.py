@@ -368,8 +368,8 @@ def _unnamed(label: int, outside: str) -> str:
 class _Sums:
     """The figures of each label of a column of `Labels`.
 
-    `of_launch`, `of_origin` and `on_host` are the index of the label of each activity's launch and
-    origin, and of each row of the host's time.
+    `of_launch`, `of_origin` and `on_host` index the label of each activity's launch and origin, and
+    of each row of the host's time.
     """
 
     def __init__(self, what_ran: WhatRan, column: str) -> None:

@@ -39,17 +39,13 @@ class Activities(Arrays, dict=True):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
 
     Attributes:
-        event_id: [m], the activities' event ids.
-        kind: a `Kind`.
+        event_id, kind: [m], and a `Kind`.
         streams: by device and stream; each one a slice of the rows.
         launch_id: the host call that launched each activity, else ABSENT.
-        step_index: index into `steps` of the step that launched each, else ABSENT.
-        steps: the steps, by start.
-        overlaps_previous: which activities start before the previous one of their stream has ended,
-            as their launch allows.
-        overlapping_count: activities that start so though their launch does not allow it.
+        step_index: the one of `steps`, by start, that launched each, else ABSENT.
+        overlaps_previous: whether it starts before the one before it in its stream ends, as its
+            launch allows; `overlapping_count` do so though their launch does not allow it.
         unused_steps: annotations that match `step_pattern` and are not in `steps`.
-        step_pattern: regular expression of the steps; None where none were looked for.
     """
 
     trace: Trace

@@ -1,7 +1,4 @@
-"""Number formats and memory layouts of GPU work, by the names of its kernels.
-
-The names are those of cuBLAS, cuDNN, CUTLASS and PyTorch; the tests have a real kernel for each.
-"""
+"""Number formats and memory layouts of GPU work, by the names of its kernels."""
 
 from __future__ import annotations
 
@@ -24,9 +21,8 @@ from tracelab.model.operator_flops import Product, product_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# A kernel multiplies float32 matrices, or convolves, by multiply-adds of the CUDA cores. Not in it
-# are cuDNN's engines for few channels (`dgrad_engine`, `wgrad_alg0_engine`,
-# `implicit_convolve_sgemm`), which it chooses with TF32, too.
+# A float32 product, or convolution, by multiply-adds of the CUDA cores. cuDNN chooses its engines
+# for few channels (`dgrad_engine`, `wgrad_alg0_engine`, `implicit_convolve_sgemm`) with TF32, too.
 is_float32_product = name_test(
     r"""
     (?<![A-Za-z0-9])(?:maxwell|volta|turing|ampere|hopper)_s(?:gemm|cudnn)_
@@ -161,8 +157,7 @@ def multiplies_in_half(timeline: Timeline) -> bool:
 def products_without_tf32(timeline: Timeline) -> BoolArray:
     """[m], the float32 products that TF32 would make faster on their GPU.
 
-    Where one product of a file is in TF32, it is allowed, and the library chose float32 for the
-    others. The switches of matrix products and of convolutions are two.
+    A product in TF32 shows that it is allowed; matrix products and convolutions have a switch each.
     """
     trace, event_id = timeline.trace, timeline.event_id
     chosen = match_names(trace, event_id, is_float32_product) & (tf32_speedup(timeline) > 1)
@@ -182,11 +177,10 @@ class Products(Arrays):
     """Matrix products, convolutions and attention among k GPU activities; nan where not known.
 
     Attributes:
-        is_product: bool[k], which are one by their names or operators.
         flops: float64[k], additions and multiplications: of several kernels of one operator each by
             its time.
-        moved_bytes: float64[k], of products the least that they read and write, each factor and
-            result once; of copies and memsets what is copied or set.
+        moved_bytes: float64[k], of products each factor and result once; of copies and memsets what
+            is copied or set.
         peak_ns: float64[k], how long products take at the GPU's peak.
     """
 

@@ -1,10 +1,10 @@
 """Binding wait of each GPU activity: found here once, and read by everything else.
 
-An activity starts once the host has launched it, the activity before it in its stream is over, what
-its stream was made to wait for is over, and the GPU has room for it. The constraint in the file
-that was met last counts. What starts much later than is typical (`latencies`) most likely waited
-for earlier work of another stream of its device: what ended just before it started, or kernels that
-left no multiprocessor free. Else what it waited for is not known, and a `Reason` says why.
+An activity starts once its launch, the activity before it in its stream and what its stream waits
+for are over, and the GPU has room for it. The constraint in the file that was met last counts. A
+start much later than typical (`latencies`) most likely waited for earlier work of another stream of
+its device: what ended just before it, or kernels that left no multiprocessor free. Else a `Reason`
+says why the wait is not known.
 """
 
 from __future__ import annotations
@@ -79,10 +79,8 @@ class Awaited(Arrays):
 
     Attributes:
         row: [m], the row of another stream that ended last of those, else ABSENT.
-        is_inferred: whether that is inferred from the times and not recorded.
         is_peer_copy: whether it was a copy between devices, without any wait.
-        after_unresolved_wait: whether its stream waited for something else before it, that neither
-            the file nor the times tell.
+        after_unresolved_wait: whether its stream waited before it for something unknown.
         any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
     """
 
@@ -101,15 +99,14 @@ class Constraints(Arrays):
 
     Attributes:
         constraint: [m], a `Constraint`: what was met last.
-        source_row: the row that it waited for; ABSENT for the host, or if not known. Where the
-            constraint is UNKNOWN, that of the last one known, or what is likeliest.
-        is_inferred: whether what it waited for is inferred from the times.
-        ready_ns: when that constraint was met; its own start where that is not seen
-            (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
+        source_row: the row that it waited for; ABSENT for the host, or if not known. For UNKNOWN,
+            that of the last constraint known, or what is likeliest.
+        ready_ns: when that constraint was met, for UNKNOWN the last one known; its own start where
+            that is not seen (DEPENDENT_LAUNCH, NO_FREE_SM).
         delay_ns: how much earlier it could have started without that constraint; ABSENT where it
             had no other.
         unexplained_ns: how long before its start it could have started by all that the file shows,
-            if it was late and nothing explains that; else 0.
+            if nothing explains that; else 0.
         reason: a `Reason`, NONE unless the constraint is UNKNOWN.
     """
 
@@ -126,14 +123,12 @@ class Binding(Constraints):
     """Wait of each activity, by row of the timeline.
 
     Attributes, besides those of `Constraints`:
-        launch_ns: [m], when the call that launched it had returned, or when it began to launch
-            where the activity started before that; ABSENT without one in the file.
+        launch_ns: [m], when its launch call had returned, or began if it started before that;
+            ABSENT without one in the file.
         stream_ns: when all before it in its stream had ended; its own start where one of them still
             ran (DEPENDENT_LAUNCH); ABSENT without one.
-        event_ns: when `event_row` had ended, else ABSENT.
-        event_row: the row of another stream that a stream wait or a peer copy made it wait for, of
-            several the one that ended last, else ABSENT.
-        event_is_inferred: whether that is inferred from the times and not recorded.
+        event_ns, event_row: when the row of another stream that a stream wait or a peer copy made
+            it wait for had ended, and that row, of several the last; else ABSENT.
     """
 
     launch_ns: Int64Array

@@ -139,8 +139,8 @@ class StalledCalls(Arrays):
     """The calls that got no further while other threads allocated; by start, allocation and call.
 
     A call was stalled if it lasted for more than 100 us, at least half of which lies in allocations
-    of other threads of its process that returned before it did. Calls that block by themselves,
-    those of watchdogs and those inside another call do not count.
+    of other threads of its process that returned before it did. Blocking calls, watchdogs' calls
+    and those inside another call do not count.
 
     Attributes:
         event_id: [h], a call is there once for each allocation that stalled it.

@@ -98,13 +98,12 @@ class Group(Record):
 class Collectives(Arrays):
     """The communication operations of one file, c of them, by the start of their kernels.
 
-    A kernel that sends and receives may do several operations, which have the same `row`. Coalesced
-    collectives of the same sort and group are one.
+    Operations in one kernel, which sends and receives, have the same `row`. Coalesced collectives
+    of the same sort and group are one.
 
     Attributes:
         row: [c], the timeline's row of the kernel, whose start and end are the operation's.
         operation: an `Operation`.
-        group_index: into `groups`.
         sequence: the number of the operation in its group, else ABSENT.
         peer_rank: the global rank that is sent to or received from, else ABSENT.
         in_bytes, out_bytes: what this rank gives and gets, else ABSENT; of sends and receives both
@@ -206,7 +205,7 @@ def _coalesced(
     trace: Trace,
 ) -> tuple[IndexArray, Int64Array]:
     # An operator that launches nothing itself belongs to the next launch of communication on its
-    # thread, unless that one is within an operator of its own. All of a launch are of one group.
+    # thread, unless that one has an operator of its own. All of a launch are of one group.
     nesting = operators.nesting
     issues = operators.operation != Operation.UNKNOWN
     issues[around_index[around_index != ABSENT]] = False

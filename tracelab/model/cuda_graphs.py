@@ -27,8 +27,7 @@ class GraphReplays(Arrays):
 
     Attributes:
         launch_id: [r], the calls that replayed a graph.
-        is_ordered: whether it ran in one stream, so that its nodes are in the order in which they
-            were captured.
+        is_ordered: whether it ran in one stream: its nodes are in the order of their capture.
         row: [n], timeline rows, replay after replay, by start.
         first: [r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
     """
@@ -96,8 +95,7 @@ class Origins(Arrays):
 
     Attributes:
         event_id: [m], the host call that was captured, else ABSENT.
-        annotation_index: [m], index into `annotations`, else ABSENT.
-        annotations: what the program called the regions in which nodes were captured.
+        annotation_index: [m], into `annotations`, the names of the regions of capture, else ABSENT.
     """
 
     event_id: Int64Array
@@ -121,11 +119,7 @@ class Origins(Arrays):
 
 
 def origins(timeline: Timeline, lines: SourceLines) -> Origins:
-    """Find where the activities of graphs come from.
-
-    Where several captures fit a replay, a node gets one only if it is at the same place of the
-    program in all of them.
-    """
+    """Find where the activities of graphs come from: the same in all captures that fit a replay."""
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
     replays = graph_replays(timeline)

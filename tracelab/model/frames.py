@@ -1,7 +1,7 @@
 """Python functions and operators of a trace, by their names.
 
-The profiler names a Python function ``train.py(12): step``, a built-in one ``<built-in method item
-of Tensor object at 0x7f>`` and the call of a module ``nn.Module: Linear_3``.
+The profiler writes ``train.py(12): step``, ``<built-in method item of Tensor object at 0x7f>`` and
+``nn.Module: Linear_3``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ MODULE_PREFIX = "nn.Module: "
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
-# Python frames outside the user's code: built-ins, PyTorch and the code that its compiler writes
-# (into files named by a hash), the interpreter's library, ours, and arrays and images.
+# Python frames outside the user's code; files of the compiler are named by a hash.
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|^Python GC$|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)torchinductor_[^/]+/|(?:^|/)([a-z2-7]{2})/c\1[a-z2-7]{49}\.py\("

@@ -1,7 +1,6 @@
-"""Dependency graph: edges between the host's calls and the GPU's activities.
+"""Dependency graph of the host's calls and the GPU's activities; the nodes are event ids.
 
-The nodes are event ids. An edge that would run against time is left out and counted, so the graph
-is acyclic.
+An edge that would run against time is left out and counted, so the graph is acyclic.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class EdgeKind(IntEnum):
 class EventLinks(Record):
     """Counts of stream waits with a known source.
 
-    Attributes:
-        exact: the file names the event record.
-        inferred: the file does not, but the times show what the wait delayed, and until when.
-        unresolved: neither does: the wait delayed nothing, or nothing matches.
+    The record of an exact one is in the file, that of an inferred one in the times; an unresolved
+    one delayed nothing, or nothing matches.
     """
 
     exact: int
@@ -58,8 +55,7 @@ class EventLinks(Record):
 class Graph(Arrays):
     """The dependencies of a whole file.
 
-    Edges [e] lead from `source_id` to `target_id` (event ids); `kind` is an `EdgeKind`, `links`
-    says how many stream waits are resolved, `against_time` how many edges were left out.
+    Edges [e] lead from `source_id` to `target_id` (event ids); `against_time` were left out.
     """
 
     host: Host
@@ -298,8 +294,8 @@ def _recorded_by(
     timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: IndexArray
 ) -> IndexArray:
     """The awaited rows of blocking calls with a known record and no stream, else ABSENT."""
-    # It is of the stream that the recording thread gave work to last, if that had ended when the
-    # call returned; unless the call returned just after what another stream had been given by then.
+    # The stream that the recording thread gave work to last, if that had ended when the call
+    # returned; unless it returned just after what another stream had been given by then.
     if not len(call_id):
         return np.zeros(0, dtype=np.intp)
     start_ns = timeline.trace.start_ns
@@ -360,14 +356,13 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     """The dependencies among what is seen in ``[start_ns, end_ns)``.
 
     Returns:
-        a directed acyclic graph whose nodes are event ids, with attributes ``name``, ``kind``
-        ("compute", "comm", "copy", "memset" or "call"), ``start_ns``, ``end_ns`` and, on the GPU,
-        ``device``, ``stream`` and what it waited for: ``constraint``, a `Constraint` in small
-        letters, and ``unexplained_ns``; on the host ``thread``. Its edges have ``kind``, an
-        `EdgeKind` in small letters, and ``binding``, whether this is what its target, an activity,
-        waited for; then ``delay_ns`` is how much earlier it could have started without it, None
-        where nothing else was in its way. "event" and "queue" edges have ``inferred``, whether
-        they are inferred from the times and not recorded.
+        a directed acyclic graph whose nodes are event ids, with ``name``, ``kind`` ("compute",
+        "comm", "copy", "memset" or "call"), ``start_ns``, ``end_ns`` and, on the GPU, ``device``,
+        ``stream``, ``constraint`` (a `Constraint` in small letters) and ``unexplained_ns``; on the
+        host ``thread``. Its edges have ``kind`` (an `EdgeKind` in small letters) and ``binding``,
+        whether this is what its target, an activity, waited for; then ``delay_ns`` is how much
+        earlier it could have started without it, None where nothing else was in its way. "event"
+        and "queue" edges have ``inferred``: from the times, not recorded.
     """
     import networkx as nx
 

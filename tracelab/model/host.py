@@ -55,8 +55,8 @@ _LOADS = re.compile(
     r"|\bfetch_next\b|\b_?next_batch\b|\bdata_?loading\b",
     re.IGNORECASE,
 )
-# What makes samples or batches without a data loader around it. Some of these names are used for
-# work on the GPU as well: those do not count, nor what takes less than 0.1 ms (it looks things up).
+# Makers of samples or batches without a data loader around them. Work on the GPU under such a name
+# does not count, nor what takes less than 0.1 ms (it looks things up).
 _PREPARES = re.compile(r"\): (\w*collate\w*|__getitems?__|preprocess\w*)$")
 _OF_LIBRARIES = re.compile(
     r"(^|/)(albumentations|datasets|PIL|tokenizers|torchaudio|torchvision/(datasets|io|transforms)"
@@ -74,13 +74,11 @@ class ThreadState(Record):
     """Recorded states of one host thread over time.
 
     Attributes:
-        blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
-        profiler: it was in the profiler's own code, or in that of tracelab's recorder.
+        blocked: in a blocking call, or in one that another thread's allocation stalled.
+        profiler: in the profiler's own code, or in that of tracelab's recorder.
         input: it loaded data, in a data loader or without one.
-        recorded: it was in a call, an operator, a Python function or a data loader, and waited for
-            no thread.
+        recorded: in a call, an operator, a Python function or a data loader, waiting for no thread.
         waiting: it waited for another thread of its process: in a lock, a join, a queue.
-        annotated: it was in a region that somebody named.
     """
 
     blocked: Intervals
@@ -217,8 +215,8 @@ class Doing(IntEnum):
 def work_at(timeline: Timeline, thread_index: IntArray, moments_ns: Int64Array) -> Int8Array:
     """int8[k], of `Doing`: whether threads were launching at moments.
 
-    A thread launches in an operator that launches something and in PyTorch's own functions, though
-    these look through all parameters first. It does other work in any other function.
+    A thread launches in an operator that launches something and in PyTorch's own functions; it does
+    other work in any other function.
     """
     trace = timeline.trace
     calls = Nesting(trace, _running_at(trace, moments_ns))
@@ -387,7 +385,7 @@ def unrecorded_waits(host: Host) -> Intervals:
     """Return when the host most likely waited for the GPU unseen by the profiler.
 
     Nothing is recorded then of any thread that launches, for more than 1 ms, while a GPU works
-    throughout: a host may read a counter until a kernel has written it.
+    throughout.
     """
     recorded = join(host.all_threads.recorded, host.all_threads.waiting)
     if not len(recorded):

@@ -24,9 +24,8 @@ class Kind(IntEnum):
     MEMSET = 3
 
 
-# One alternative per library. Each must begin where a word or a part of one begins, so that "hip",
-# "sync" or "reduce" inside another name is never enough; a digit may stand before it, because names
-# that were not demangled have the length of each part there. The tests have a kernel for each.
+# One alternative per library. Each must begin where a word or a part of one begins, so that "hip"
+# or "sync" inside another name is not enough; names not demangled have digits there.
 _COMM = re.compile(
     r"""
     (?<![A-Za-z])(?:

@@ -1,7 +1,6 @@
 """Latencies of starts: the one place that defines the typical and the unusual ones.
 
-Measured on the bundled captures of H200s: ``docs/evidence/latencies.md`` has the table of each GPU,
-and ``python tests/benchmarks/latencies.py`` measures it again.
+``docs/evidence/latencies.md`` has those of each GPU, from ``python tests/benchmarks/latencies.py``.
 """
 
 from __future__ import annotations
@@ -15,26 +14,22 @@ from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 
-# So much later than typical. Of 45,347 starts in captures with event records 44,289 came up to
-# 20 us after all that the file shows was over, 63 up to 30, 118 up to 100 us, and 877 later: those
-# waited for a multiprocessor or stood behind another stream.
+# Lateness beyond the typical: of 45,347 starts in captures with event records 44,289 came up to 20
+# us after all that the file shows was over, 63 up to 30, 118 up to 100 us, and 877 later.
 UNEXPLAINED_NS = 20_000
 # What a wait delayed starts 1 to 35 us after what it waited for, 7 us in the median. Then come 5 of
 # 3,100 up to 45 us, and from there on what also waited for a free multiprocessor.
 MAX_WAKE_UP_NS = 35_000
-# Where nothing is in the way 95 of 100 start at most 5 us after they could have. Where something
-# may have been, a wait whose record is not named or a launch call that still ran, a later start is
-# due to that. 3 or 8 us would make the same inferred waits but one.
+# Where nothing is in the way 95 of 100 start at most 5 us after they could have; a later start is
+# due to a wait whose record is not named or a launch call that still ran, if there was one.
 MIN_DELAY_NS = 5_000
-# A call that launches takes some microseconds. While a thread allocates it has the driver's lock,
-# and what other threads ask of the driver returns only after it: 7 and 40 ms were seen beside the
-# cudaHostAlloc of a DataLoader's pin_memory thread.
+# A launch takes some microseconds. While a thread allocates it has the driver's lock: calls of
+# other threads took 7 and 40 ms beside the cudaHostAlloc of a DataLoader's pin_memory thread.
 MAX_CALL_NS = 100_000
-# Between two operators nothing was recorded for up to 0.4 ms in captures without Python's stacks;
-# in a trace of DeepEP for 2 to 23 ms: its host reads a counter until the GPU has written it.
+# Nothing is recorded for up to 0.4 ms between two operators in captures without Python's stacks;
+# for 2 to 23 ms in a trace of DeepEP, whose host reads a counter that the GPU writes.
 MAX_SILENCE_NS = 1_000_000
-# Between two ProfilerSteps, in the profiler's step call, pass 7 to 60 us in all captures, with and
-# without Python's stacks. A longer time between them is somebody else's.
+# Between two ProfilerSteps, in the profiler's step call, pass 7 to 60 us in all captures.
 MAX_STEP_CALL_NS = 500_000
 
 # To the first node of a graph: 5.9 to 6.1 us on H200 (launches_graph), three times a kernel's.

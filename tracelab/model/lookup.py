@@ -314,9 +314,8 @@ class Nesting:
         return match_names(self._trace, self.event_id, test)
 
     def _parents(self) -> Int64Array:
-        # The nearest entry before each that is of its thread and ends no earlier. All still without
-        # an answer step to their candidate's candidate together: what lies between an entry and its
-        # candidate ends earlier than the entry.
+        # The nearest entry before each that is of its thread and ends no earlier. All without an
+        # answer step to their candidate's candidate: what lies between ends earlier than the entry.
         parent_index = np.arange(-1, len(self.event_id) - 1, dtype=np.int64)
         is_first, is_longer = np.diff(self.thread_index) != 0, np.diff(self.end_ns) > 0
         open_ = np.flatnonzero(is_first | is_longer) + 1

@@ -1,7 +1,4 @@
-"""Losses: all ways in which a part of a file fails to reach the figures, and its names in the file.
-
-There may be many names, and they may be long, or anything at all.
-"""
+"""Losses: all ways in which a part of a file fails to reach the figures."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class Loss(Record):
         severity: what it alone makes of a trace; a rule of its own may judge by the share.
         source: the stage that finds it.
         text: what is missing, and what that means.
-        counted: whether its count says something; False for what happens to a file once.
+        counted: False for what happens to a file once.
         group: those of one group are judged together; None where a rule is about it alone.
     """
 

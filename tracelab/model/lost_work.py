@@ -1,7 +1,4 @@
-"""Host calls whose GPU work is not in the file, or not all of it: records that were lost.
-
-Read as it is, such a file shows a GPU that is idle where it was busy.
-"""
+"""Host calls whose GPU work is not in the file, or not all of it: records that were lost."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ from tracelab.model.lookup import calls_of_name, groups_of, is_nested, match_nam
 from tracelab.model.steps import Step
 from tracelab.model.trace import ABSENT, Category, Trace
 
-# A memset of nothing is ordinary (305 of 1,055 in one public trace) and puts nothing on the GPU.
-# In 267 intact files 1 of 150,000 other calls had no activity: a kernel of a step that was cut.
+# A memset of nothing puts nothing on the GPU (305 of 1,055 in one public trace). In 267 intact
+# files 1 of 150,000 other calls had no activity.
 _LAUNCHES: Mapping[str, Callable[[str], bool]] = {
     "launches_without_activity": is_kernel_launch,
     "copies_without_activity": is_asynchronous_copy,
@@ -42,12 +39,9 @@ _MAX_NEIGHBORS = 32
 
 
 class LostWork(Arrays):
-    """The calls that put work on the GPU, and which of them lost it.
+    """The calls that put work on the GPU ([k], by start), and which of them lost it.
 
-    Attributes:
-        call_id: [k], all calls that launch, by start.
-        kind: index into `KINDS`, the losses that count them.
-        is_lost: whose work is not in the file, or not all of it.
+    `kind` is an index into `KINDS`, the losses that count them.
     """
 
     call_id: Int64Array
@@ -224,8 +218,8 @@ class Captures(Arrays):
 
     Attributes:
         begin_id, end_id: [c], the calls that began and ended each capture.
-        launch_id: [l], the captured calls, capture after capture, by start.
-        category: [l], the `Category` of the activity that each one asks for.
+        launch_id, category: [l], the captured calls, capture after capture, by start, and the
+            `Category` of the activity that each asks for.
         first: [c + 1], the captured calls of capture *i* are ``first[i]`` to ``first[i + 1]``.
     """
 
@@ -240,10 +234,10 @@ class Captures(Arrays):
 
 
 def find_captures(trace: Trace, activity_correlation: Int64Array) -> Captures:
-    """The captures that are in a file from begin to end, and what was captured in each.
+    """Find the captures that are in a file from begin to end, and what was captured in each.
 
-    Every thread of the process counts, as autograd's; captures that overlap others are left out.
-    Calls with one of `activity_correlation` put something on the GPU and were not captured.
+    Every thread of the process counts; captures that overlap others are left out. Calls with one of
+    `activity_correlation` put something on the GPU and were not captured.
     """
     begin_id, end_id = _pairs(trace)
     process = np.unique([thread.process for thread in trace.threads], return_inverse=True)[1]

@@ -1,9 +1,8 @@
 """Additions and multiplications of PyTorch's operators, from the shapes of their inputs.
 
-They are counted as `torch.utils.flop_counter` does: a multiplication and an addition are two, a
-bias does not count, and causal attention counts in whole. There, though, the gradient of the
-filters of a convolution in groups counts once for each group, and the heads of
-`aten::_flash_attention_forward` count as its sequence.
+They are counted as `torch.utils.flop_counter` does, a bias not at all and causal attention in
+whole, except the gradient of grouped filters, which it counts once for each group, and
+`aten::_flash_attention_forward`, whose heads it takes for its sequence.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class Product(NamedTuple):
 
 
 def product_of(name: str, shapes: Any, types: Any, values: Any) -> Product | None:
-    """The work of an operator, by its inputs as the profiler writes them; trust nothing in them.
+    """The work of an operator; None where it is no product, or the inputs do not say enough.
 
-    None where it is no product, or the inputs do not say enough. Of these the shapes are "Input
-    Dims", the types "Input type", the values "Concrete Inputs".
+    The shapes are the profiler's "Input Dims", the types "Input type", the values "Concrete
+    Inputs"; they are not trusted.
     """
     rule = PRODUCTS.get(name)
     if rule is None:

@@ -1,7 +1,7 @@
 """Phases of a training step on the host, from loading data to the optimizer, and modules.
 
-The innermost annotation, Python function or operator of autograd's engine counts, except that a
-forward pass inside a backward pass, which recomputes activations, is part of it.
+The innermost annotation, Python function or operator of autograd's engine counts; a forward pass
+inside a backward pass is part of it.
 """
 
 from __future__ import annotations
@@ -102,13 +102,11 @@ _PHASE_OF: Mapping[Category, Callable[[str], Phase | None]] = MappingProxyType(
 class Phases:
     """The phases of a file's host.
 
-    At each moment one thread counts: a thread of autograd's while it works, and the main thread,
-    which waits for it, otherwise.
+    One thread counts at each moment: one of autograd's while it works, else the main thread.
 
     Attributes:
         main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
             that launches most; ABSENT where none but autograd's launches.
-        autograd_threads: likewise, of autograd's own threads.
         is_forward_inferred: whether no region is of the forward pass, so that what the main thread
             did before each backward pass, since the phase before, is taken for it.
     """

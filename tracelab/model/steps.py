@@ -26,8 +26,8 @@ _MAX_INT64_DIGITS = 18
 class Step(Record):
     """One pass of the loop: the host's annotation and the window that its GPU work extends.
 
-    `number` is the user's own, from the annotation's name; where that has none, the step's place
-    among all, from 0. No two steps have the same.
+    `number` is that in the annotation's name, else the step's place among all, from 0; it is
+    unique.
     """
 
     number: int
@@ -76,12 +76,11 @@ def find_steps(
     """The steps, which of them launched each activity, and the annotations that are not steps.
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
-    activity launched inside it))``: windows do not overlap, and work that the host launched ahead
-    of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
+    activity launched inside it))``: windows do not overlap. Work counts in the step that launched
+    it, in the first of steps that overlap.
 
-    The outermost annotations are the steps. One whose name has the number of an earlier step
-    (several recordings, processes, or micro-batches) is not a step: its work belongs to the whole
-    trace only.
+    The outermost annotations are the steps, except one whose name has the number of an earlier step
+    (several recordings, processes, or micro-batches): its work belongs to the whole trace only.
 
     Args:
         trace: the file.
@@ -188,7 +187,6 @@ class KnownSteps(Record):
     """Step names of a framework.
 
     Attributes:
-        pattern: regular expression of the names.
         phases: of one that serves requests, what steps do by the pattern of such names.
         sequences: regular expression whose groups add up to how many requests a step serves.
     """
@@ -269,12 +267,12 @@ def known_steps(pattern: str | None) -> tuple[KnownSteps | None, str]:
 def choose_pattern(
     trace: Trace, asked: str | None, launch_id: Int64Array, activity_ns: Int64Array
 ) -> str | None:
-    """The pattern of the annotations that are the steps.
+    """The pattern of the annotations that are the steps: the requested one, if any.
 
-    A requested pattern is returned as it is. By default, if the profiler has marked no step, it is
-    that of the first known framework whose annotations are steps: at least three, all of one
-    thread, none overlapping another, which together launch more than half of what the GPU does.
-    Of one that serves requests the steps are those of the phase that most of them are in.
+    By default, if the profiler has marked no step, it is that of the first known framework whose
+    annotations are steps: at least three, all of one thread, none overlapping another, which
+    together launch more than half of what the GPU does; of one that serves requests those of the
+    commonest phase.
     """
     if asked != PROFILER_STEP or step_annotations(trace, asked):
         return asked
@@ -341,8 +339,8 @@ def _are_apart(trace: Trace, events: IndexArray) -> bool:
 
 
 def _alike(by_name: Mapping[str, IndexArray]) -> dict[tuple[str, str], IndexArray]:
-    # By name and pattern. Numbers count something where a name with them is there only once; where
-    # every name repeats, as ``layer1`` and ``layer2`` do in each step, each is its own group.
+    # Numbers count something where a name with them is there only once; where every name repeats,
+    # as ``layer1`` and ``layer2`` do in each step, each is its own group.
     by_pattern: dict[str, list[str]] = defaultdict(list)
     for name in by_name:
         by_pattern[_DIGITS.sub(r"\\d+", _escaped(name))].append(name)

@@ -121,9 +121,8 @@ def _overlaps_previous(
 
 
 def _may_begin_early(trace: Trace, launch_id: Int64Array) -> BoolArray:
-    # Under programmatic dependent launch, which only extended launch calls can ask for, a kernel
-    # begins while the one before it runs. Within one replay of a graph any node may: on an H200 up
-    # to 0.5 us early, and never across two replays.
+    # Under programmatic dependent launch (extended launch calls only) a kernel begins while the one
+    # before it runs. Within one replay of a graph any node may: up to 0.5 us early on an H200.
     in_replay = _launched_by(trace, launch_id, is_graph_launch)
     in_replay[1:] &= launch_id[1:] == launch_id[:-1]
     return in_replay | _launched_by(trace, launch_id, is_extended_launch)
@@ -153,9 +152,9 @@ BACKLOG = "holds work launched before the recording, or whose launch was lost"
 CUT = "lacks work that it launched: the recording ended first, or lost it"
 APART = "is apart from the steady ones: a step between them lacks work"
 STOPPED = "ends with nothing recorded, as while a profiler stops"
-# Of 80 captures in which something is recorded until a step ends, the last one ends within 0.1 ms
-# of it. With 4.2 and 4.4 ms all steps of a trace end whose launches were thinned out; with 80 ms,
-# and none in the five before it, the last step of a V100 in which its profiler stopped.
+# Of 80 captures recorded until a step ends, the last activity ends within 0.1 ms of it. With 4.2 ms
+# all steps end whose launches were thinned out; with 80 ms the last step of a V100 in which its
+# profiler stopped.
 _MIN_SILENCE_SHARE = 0.02
 _MIN_SILENCE_RATIO = 2
 
@@ -188,18 +187,14 @@ def _longest_run(indices: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
 
 
 def spread_ns(lengths_ns: Int64Array) -> float:
-    """The spread of the lengths of steps: twice their median deviation.
-
-    That is the interquartile range of what varies evenly; an outlier hardly moves it.
-    """
+    """The spread of the lengths of steps: twice their median deviation."""
     return 2 * float(np.median(np.abs(lengths_ns - np.median(lengths_ns))))
 
 
 def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
     """The steps that hold no work launched before the recording and lack none of their own.
 
-    Nor is the last step one of them where it ends with the profiler that stops. The only step of a
-    file is steady, whatever it holds or lacks.
+    A last step that ends with the profiler is left out. The only step of a file is steady always.
     """
     steps = timeline.steps
     cut = _cut_steps(timeline, lost)
@@ -221,8 +216,8 @@ def find_steady(timeline: Activities, lost: LostWork) -> SteadySteps | None:
 def launched_before_recording(timeline: Activities) -> BoolArray:
     """[m], the activities that were launched before the recording began.
 
-    A stream runs its work in order: they are those without a launch before its first with one, and
-    in a stream without any those that started before the first with one on the device.
+    Those are the ones before a stream's first with a launch, and in a stream without any before the
+    first with one on the device.
     """
     is_launched = timeline.launch_id != ABSENT
     is_before = np.zeros(len(is_launched), dtype=np.bool_)

@@ -82,11 +82,8 @@ class GroupText(NamedTuple):
 class Messages(Arrays):
     """The arguments of k communication operations; in one more row, the last, all is `ABSENT`.
 
-    Attributes:
-        name_index, group_index: int32[k + 1], into `names` and `groups`.
-        sequence: the number of the operation in its group.
-        peer_rank: the global rank that is sent to or received from.
-        in_bytes, out_bytes: what this rank gives and gets.
+    `name_index` and `group_index`, int32[k + 1], index `names` and `groups`; `sequence` is the
+    number of the operation in its group.
     """
 
     name_index: Int32Array

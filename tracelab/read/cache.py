@@ -55,8 +55,8 @@ class KeptFile(Record):
 def load_trace(source: Source, processes: int = 1) -> Trace:
     """Read one file, or open what an earlier look at the same content has left in the cache.
 
-    Only local files of some size are kept. Where the cache cannot be used, or others can write
-    into its folder, it is not used. Errors are those of `read_trace`.
+    The cache is for local files of some size, and unused if others can write into its folder.
+    Errors are those of `read_trace`.
     """
     path = Path(source.copy or source.path)
     identity = _identity(path)

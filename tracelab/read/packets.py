@@ -1,8 +1,7 @@
 """Perfetto's packets (``.pftrace``) as the JSON that PyTorch's own collector writes, too.
 
-In the packets of the collector (`torch.profiler.CuspyConfig`), calls and operators are slices of
-tracks, and GPU work is stages of rendering; here each becomes the text of the JSON's event. It
-reads what torch 2.15 writes (`tests/data`), by the numbers of fields in Perfetto's definitions.
+In the packets of the collector (`torch.profiler.CuspyConfig`, torch 2.15), calls and operators are
+slices of tracks, GPU work stages of rendering; fields have their numbers in Perfetto's definitions.
 """
 
 from __future__ import annotations
@@ -121,9 +120,9 @@ def _packets(stream: io.BufferedIOBase) -> Iterator[bytes]:
 class _Events:
     """The JSON of packets, which are taken in their order; its times count from `base_ns`.
 
-    The collector writes the begins of a group of slices first, and then their ends in the same
-    order. Paired by time, slices that touch or overlap would get each other's ends. `begins` is an
-    empty file for slices that have not ended.
+    The collector writes the begins of a group of slices, then their ends in the same order: paired
+    by time, slices that touch would get each other's ends. `begins` is an empty file for slices
+    that have not ended.
     """
 
     def __init__(self, begins: IO[bytes]) -> None:

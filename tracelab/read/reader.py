@@ -1,7 +1,6 @@
 """Read a Chrome trace of `torch.profiler`, in any of Kineto's layouts, into a `Trace`.
 
-Several processes read a huge file in chunks, cut at what looks like the gap between two events. If
-any chunk is wrong, the file is read again in one go.
+Several processes read chunks of a huge file. If any is wrong, it is read again in one go.
 """
 
 from __future__ import annotations
@@ -104,12 +103,6 @@ def read_arguments(
         source: the file that the trace came from.
         file_indices: values of `Trace.file_index`.
         is_whole: the trace has no damage (`DAMAGE`), so that each event can be found faster.
-
-    >>> path = "traces/events_item.pt.trace.json.gz"
-    >>> trace = read_trace(path)
-    >>> file_index = int(trace.file_index[trace.of_category(0)[0]])  # of the first kernel
-    >>> read_arguments(path, [file_index])[file_index]["device"]
-    0
     """
     file = one_source(source)
     missing = set(file_indices)
@@ -255,9 +248,9 @@ class EventArray(Record):
 class Selection(Arrays):
     """Selection of a file's events to keep.
 
-    Complete events are chosen one by one, by their indices in the file's array (ascending). Of the
-    others the metadata are kept, begins and ends (half a pair would be damage), the arrows of the
-    chosen launches (by correlation, ascending), and what happened in the time, in the file's clock.
+    Complete events are chosen by their indices in the file's array (ascending). The metadata are
+    kept, begins and ends (half a pair would be damage), the arrows of the chosen launches (by
+    correlation, ascending), and what happened in the time, in the file's clock.
     """
 
     file_index: Int64Array

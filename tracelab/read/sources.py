@@ -107,21 +107,18 @@ def find_sources(
 ) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
-    A pattern such as ``traces/*rank*.json.gz`` stands for the files that match it.
-
-    A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
-    other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
-    ``*.json[.gz]`` files. An archive (tar, zip) stands for the traces in it, and a file into which
-    the ranks of a job were merged for each of them. A copy of a file in the same folder is left
-    out: the same file compressed, or SGLang's merged file.
+    A pattern such as ``traces/*rank*.json.gz`` stands for the files that match it, a folder for its
+    ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and other ``*.json[.gz]`` files
+    that begin like a trace; without any of the first, for all its ``*.json[.gz]`` files. An archive
+    (tar, zip) or a file with the merged ranks of a job stands for its traces. A copy of a file in
+    the same folder is left out: the same file compressed, or SGLang's merged file.
 
     Args:
         paths: files, folders and URLs.
-        max_unpacked_bytes: what each may unpack to, as of `Options`.
+        max_unpacked_bytes: as of `Options`.
 
     Raises:
-        UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
-            candidate.
+        UnreadableInputError: a path does not exist, a folder cannot be listed or holds no trace.
     """
     sources: dict[str, Source] = {}
     for path in paths:

@@ -44,12 +44,12 @@ class Source(Record):
     """One file to read.
 
     Attributes:
-        path: a local path or a URL that fsspec knows, as it is shown: without secrets.
+        path: a local path or a URL that fsspec knows, without secrets.
         rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"), if any.
         named: the user named this very file, rather than a folder that contains it.
-        copy: the file with the content, where the path is a pipe, which can be read only once, or
-            no file at all; the URL, where it holds secrets.
-        max_unpacked_bytes: what it may unpack to; None for `MAX_RATIO` times its size.
+        copy: the file with the content, where the path is a pipe or no file; the URL, where it
+            holds secrets.
+        max_unpacked_bytes: None for `MAX_RATIO` times its size.
     """
 
     path: str
@@ -81,8 +81,8 @@ class Source(Record):
 def open_source(source: Source, max_ratio: int = MAX_RATIO) -> Iterator[io.BufferedIOBase]:
     """A stream of the file's decompressed bytes; gzip, xz and bzip2 are known by their content.
 
-    An UnreadableInputError if the file cannot be opened, or from the stream where it unpacks to
-    more than it may: `max_ratio` times its size, where the source does not say.
+    An UnreadableInputError if the file cannot be opened or, from the stream, unpacks to too much:
+    `max_ratio` times its size, where the source does not say.
     """
     with ExitStack() as stack:
         try:
@@ -199,8 +199,7 @@ class _Watched(io.RawIOBase):
 class _Gunzip:
     """Unpacks one member of a gzip file, as the standard library's other decompressors do theirs.
 
-    The standard library's reader cannot use another package; that package's gives nothing of a file
-    that breaks off.
+    The reader of the other package gives nothing of a file that breaks off.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,6 @@
 """Functions in several processes, all of which end together.
 
-In the standard library's pools, which have one pipe for all results, a process that is ended while
-it writes makes the others wait forever.
+The standard library's pools wait forever when a process is ended while it writes.
 """
 
 from __future__ import annotations
@@ -165,10 +164,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 def leave_signals_to_the_main_thread() -> None:
-    """Have Ctrl-C and SIGTERM interrupt the main thread and never the one that calls this.
-
-    Python runs handlers in the main thread, which sleeps on where another one was woken.
-    """
+    """Have Ctrl-C and SIGTERM interrupt the main thread and never the one that calls this."""
     if hasattr(signal, "pthread_sigmask"):  # Windows has none
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
 

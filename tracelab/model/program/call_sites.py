@@ -125,8 +125,8 @@ class ProgramFunction(Record):
 
     Attributes:
         frame: its file and name, and the line at which it was entered or went on.
-        calls: what it called, each as `CallSite.call`, and its name in the source; of other
-            functions of the program only those that something stands around.
+        calls: each as `CallSite.call`, and its name in the source; of other functions of the
+            program only those that something stands around.
         others: the names of what it calls besides modules.
         was_entered: whether the file has its beginning; else it ran when recording began.
     """
@@ -145,7 +145,6 @@ class ProgramCalls(Arrays):
             operators that they run without a call.
         site_id: [c], the event whose call site is that of each.
         backward: per thread when it was in a backward pass.
-        autograd_threads: autograd's own: they run what that thread called.
     """
 
     event_id: Int64Array
@@ -415,9 +414,8 @@ class _Locator:
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
         """For which thread a thread without Python made each event, else ABSENT."""
-        # Autograd's own threads work for the thread inside a backward pass, those that were started
-        # while the profiler ran for the thread that waits for others then. Of two threads inside
-        # such a call together, the file does not say whose work it is.
+        # Autograd's threads work for the thread inside a backward pass, threads started while the
+        # profiler ran for the one that waits for others; of two callers at once none is known.
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
         thread = self._trace.thread_index[events[alone]]

@@ -56,10 +56,9 @@ class SourceLines:
 
     Args:
         folders: where the program's source is, beside the file that the trace names.
-        recorded: source file to its scopes, as of `scopes_as_lists`: they are of the source that
-            ran, and go before any file.
+        recorded: source file to its scopes, as of `scopes_as_lists`; they go before any file.
         texts: source file to line, in digits, to its text, as of `text_as_stored`.
-        within: folders outside of which no file is read, whatever a trace names; None for no limit.
+        within: folders outside of which no file is read; None for no limit.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class SourceLines:
             function: name of the function that called.
             first_line: the line that the trace gives for it: of its beginning, of the `yield` from
                 which it went on, or at which it was when recording began.
-            called: what was called; a "__name__" for what is written without a name.
+            called: its name; a "__name__" for a call that is written without one.
             ordinal: which call of this name it is, from 0, in one activation.
             count: of how many in that activation.
             others: the names of what the function calls besides objects.
@@ -128,10 +127,7 @@ class SourceLines:
         return max(found[1].first_lines, default=None) if found and function != MODULE else None
 
     def text_of(self, file: str, function: str, first_line: int, line: int) -> str | None:
-        """The text of a line that `line_of` gave; None where it may not be what ran.
-
-        A file of today is quoted where it has the function as it was recorded.
-        """
+        """The text of a line that `line_of` gave; None where it may not be what ran."""
         found = self._scope_of(file, function, first_line)
         if found is None:
             return None

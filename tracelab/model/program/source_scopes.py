@@ -80,10 +80,9 @@ class Scope(msgspec.Struct, array_like=True, frozen=True):
     Attributes:
         name: as the trace names it: "step", "<lambda>", "<module>".
         first_lines: the lines at which a trace may say that it begins.
-        spots: what it calls, in the order of reading.
+        spots: the calls, in the order of reading.
         resumes: where it goes on after it has been left.
         reachable: line of each call, and the first position that can still run once it runs.
-        skips: whether it has a `continue`.
     """
 
     name: str

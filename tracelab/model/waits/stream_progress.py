@@ -71,8 +71,8 @@ class StreamProgress:
 
     Attributes:
         ended_ns: [m], when each row and all before it on its stream had ended.
-        ready_ns: [m], when each row's launch call and the row before it on its stream were over,
-            so that it could have started; its own start where the file shows no launch.
+        ready_ns: [m], when its launch call and the row before it on its stream were over; its own
+            start where the file shows no launch.
     """
 
     def __init__(self, timeline: Timeline, queues: StreamQueues) -> None:
@@ -94,9 +94,9 @@ class StreamProgress:
     ) -> IndexArray:
         """The last-ended row on another stream that each wait can have waited for, else ABSENT.
 
-        It ended just before `time_ns`, when something started, and after `ready_ns`, when that
-        could have started. An event was recorded after its launch, before the next one and the
-        wait (`wait_ns`). `without` is the stream that waits.
+        It ended after `ready_ns`, just before `time_ns`, when something started. Its event was
+        recorded after its launch, before the next one and the wait (`wait_ns`). `without` is the
+        stream that waits.
         """
         since_ns = np.maximum(ready_ns, time_ns - MAX_WAKE_UP_NS)
         ended_ns = self.ended_ns[self._recorded_row]

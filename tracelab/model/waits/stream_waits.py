@@ -1,8 +1,8 @@
 """Waits of streams: the activities before the events that a stream had to wait for.
 
-With event records (CUPTI's rows) a wait names the record that it waits for. In stock files the
-times tell, for a wait that delayed something: what it waited for had ended just before.
-`tests/benchmarks/inferred_waits.py` measures how often that is right.
+With event records (CUPTI's rows) a wait names its record. In stock files the times tell, for a wait
+that delayed something: what it waited for had ended just before
+(`tests/benchmarks/inferred_waits.py`).
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ from tracelab.model.waits.wait_records import (
 
 
 class StreamWaits(Arrays):
-    """Waits of a file's activities for other streams.
-
-    `tests.reference.stream_waits` defines it, slowly.
+    """Waits of a file's activities for other streams (`tests.reference.stream_waits`).
 
     Attributes:
         row, source_row: [p], timeline rows in pairs: the second had to end before the first.
         is_inferred: [p], whether the times tell so and not the file.
         is_peer_copy: [p], whether the second is a copy between devices, without any wait.
-        after_unresolved_wait: [m], whether each row was late, after a wait for something that
-            neither the file nor the times tell.
-        exact_count, inferred_count, unresolved_count: waits by who tells their record: the file,
-            the times, or neither.
+        after_unresolved_wait: [m], whether each row was late, after an unresolved wait.
+        exact_count, inferred_count, unresolved_count: waits whose record the file, the times or
+            neither tells.
     """
 
     row: IndexArray
@@ -129,9 +126,9 @@ def _delayed_by_peer_copies(
     timeline: Timeline, queues: StreamQueues, ready_ns: Int64Array
 ) -> tuple[IndexArray, IndexArray]:
     # Pairs of rows: a copy in a device's default stream delays what is launched after it in the
-    # other device's default stream, without any wait. The file does not tell which streams those
-    # are, so only an activity counts that nothing else explains: the first of its stream to be
-    # launched after the copy, far later than it could have started and just after the copy.
+    # other device's default stream. Which streams these are is inferred: only an activity counts
+    # that nothing else explains, launched first after the copy, started far later than it could,
+    # just after it.
     copies = np.flatnonzero(match_names(timeline.trace, timeline.event_id, is_peer_copy))
     copies = copies[queues.launch_ns[copies] != LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
@@ -165,8 +162,7 @@ class Upstream(Record):
     Attributes:
         rows: by stream (index into `Timeline.streams`), the last row that had to end.
         inferred_rows: those of them that only the times tell.
-        unresolved_wait: index of the last unresolved wait, else ABSENT; what an earlier one can
-            have waited for, this one can.
+        unresolved_wait: index of the last unresolved wait, else ABSENT.
     """
 
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -196,8 +192,7 @@ def find_upstream(
 ) -> dict[int, Upstream]:
     """Find the upstream work of each row that is first on its stream after a wait, by row.
 
-    A record stands for the last activity that its stream had been given, and the waits after it. So
-    a wait reaches through streams that did nothing but wait themselves.
+    A record stands for the last activity that its stream had been given, and the waits after it.
     """
     waits, calls = records.wait_id, records.call_id
     wait_ns, call_ns = trace.start_ns[waits], trace.start_ns[calls]
@@ -278,9 +273,8 @@ def _direct_upstream(
 def _upstream_of_idle_streams(
     trace: Trace, progress: StreamProgress, call_id: IndexArray, reached_id: IndexArray
 ) -> IndexArray:
-    # The rows that records on streams without any activity stand for. Kineto leaves out the rows of
-    # such a stream's waits, so the file only tells that some stream waited, and when the record was
-    # reached: late, if it waited for something.
+    # Kineto leaves out the rows of waits on a stream without any activity: such a record only tells
+    # that some stream waited, and when it was reached: late, if it waited for something.
     waits = calls_of_name(trace, is_stream_wait)
     sync_rows = trace.of_category(Category.SYNC)
     waits = waits[~np.isin(trace.correlation[waits], trace.correlation[sync_rows])]

@@ -1,16 +1,14 @@
 """The waits of streams for events, the records of those events, and the streams of the records.
 
 Where a wait names the host's call that recorded and not the stream, as PyTorch's own CUPTI
-collector does, the order of the host's calls tells it in most cases:
+collector does, the order of the host's calls tells it in most cases
+(`tests/benchmarks/inferred_waits.py`):
 
 1. A thread records on the stream that it gave work last. A wait right after its record, of the same
-   thread, may also be for a stream that the thread had nothing to do with: ``a.wait_stream(b)``. It
-   counts if the two streams differ, right after a copy between devices; else only if they are of
-   one device, and if since that work the thread has neither waited for the GPU nor made the stream
-   of that work wait.
+thread (``a.wait_stream(b)``), counts if the two streams differ, right after a copy between devices;
+else only if they are of one device, and if since that work the thread has neither waited for the
+GPU nor made the stream of that work wait.
 2. The stream that the same event was recorded on, by 1, and no other.
-
-`tests/benchmarks/inferred_waits.py` measures how often it is right.
 """
 
 from __future__ import annotations
@@ -46,9 +44,8 @@ class WaitRecords(Arrays):
         correlation: of the record that each waited for, else ABSENT.
         reached_id: the row that tells when the GPU reached it, else ABSENT.
         call_id: the host's call that made that record, else ABSENT.
-        device_number, stream_number: where that record was made, as far as it is known.
+        device_number, stream_number: where that record was made, ABSENT if not known.
         is_inferred: whether only the order of the host's calls tells where.
-        is_unresolved: whether it is not known what that record stands for.
     """
 
     wait_id: IndexArray
@@ -119,9 +116,7 @@ class StreamCalls(Arrays):
 
     Attributes:
         event_id: [c], the calls.
-        is_sync: the synchronizes.
-        stream_index: of a launch the index into `Timeline.streams`; ABSENT for all else, and for a
-            launch of several streams.
+        stream_index: of a launch of one stream the index into `Timeline.streams`, else ABSENT.
         previous_launch: the last launch of the thread before each call, else ABSENT.
         position_of: [n + 1], where in these columns an event stands, else ABSENT.
     """
@@ -181,10 +176,7 @@ def _is_sync(name: str) -> bool:
 def infer_recording_streams(
     timeline: Timeline, queues: StreamQueues, records: WaitRecords
 ) -> WaitRecords:
-    """The same waits, and on which streams their records were made as far as the host tells.
-
-    `tests.reference.recording_streams` defines it, slowly.
-    """
+    """The same waits, and on which streams their records were made as far as the host tells."""
     is_open = (records.call_id != ABSENT) & (records.stream_number == ABSENT)
     if not is_open.any():
         return records

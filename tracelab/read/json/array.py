@@ -1,8 +1,8 @@
 """Read the elements of one huge JSON array in pieces of bounded size.
 
-A piece is cut at the last ``}, {`` of what was read, and believed when it then parses by itself.
-Any other piece is read element by element: one that breaks off waits for more of the file, writers'
-known faults are mended, and what is still not JSON is counted.
+A piece is cut at the last ``}, {`` and believed when it then parses by itself. Any other is read
+element by element: one that breaks off waits for more of the file, writers' known faults are
+mended, and what is still not JSON is counted.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ class ArrayReader:
         losses: counts by the names in `tracelab.model.losses.LOSSES`.
         begin, end: the bytes of the stream after the opening bracket and at the closing one, or
             where the last whole element ends; known when the iteration is over.
-        is_bare: the array is not in an object.
         breaks_off: the stream is over before the array is, or before what follows it is.
     """
 

@@ -74,14 +74,7 @@ class _Categories(dict[str, int]):
 
 
 class Columns:
-    """Collects pieces of a file's array of events into the columns of a `Trace`.
-
-    >>> from tracelab.read.json.events import decode
-    >>> columns = Columns()
-    >>> columns.add(decode(b'[{"ph": "X", "name": "aten::mm", "ts": 5, "dur": 1.5}]'))
-    >>> columns.finish(Source("a.json", None, named=True), {}, {}).duration_ns.tolist()
-    [1500]
-    """
+    """Collects pieces of a file's array of events into the columns of a `Trace`."""
 
     def __init__(self) -> None:
         self._names, self._threads = KeyTable(_name), KeyTable(_thread_key)
@@ -140,11 +133,7 @@ class Columns:
     def finish(
         self, source: Source, metadata: Mapping[str, Any], losses: Mapping[str, int]
     ) -> Trace:
-        """The trace of all the pieces; afterward nothing can be added.
-
-        Losses before there were events count, too. An UnreadableInputError if there is no complete
-        event.
-        """
+        """The trace of all the pieces; an UnreadableInputError if there is no complete event."""
         self._add_pairs()
         self._sparse.append_absent()
         dense, value_index = self._sort_columns()
@@ -421,8 +410,8 @@ def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> BoolArray:
 
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
-    # Code of `torch.compile` leaves built-in functions without telling the profiler's tracer, which
-    # ends them with whatever returns much later: a call of 1 ms reads 100 ms, around all after it.
+    # Code of `torch.compile` leaves built-in functions unseen by the profiler's tracer, which ends
+    # them with whatever returns later: a call of 1 ms reads 100 ms, around all after it.
     functions = np.flatnonzero(dense["category"] == Category.PYTHON)
     start_ns = dense["start_ns"][functions]
     end_ns = start_ns + dense["duration_ns"][functions]

@@ -1,8 +1,8 @@
 """The text of a trace's events, decoded: what is used of each, and nothing else.
 
-The layout of PyTorch's own CUPTI collector (`torch.profiler.CuspyConfig`, read in
-`torch/profiler/_cuspy/trace.py`) is put into Kineto's: it has a copy's direction and memory in
-arguments, draws nodes of CUDA graphs in rows that are no streams, and adds annotations of nodes.
+The layout of PyTorch's own CUPTI collector (`torch/profiler/_cuspy/trace.py`) is put into Kineto's:
+it has a copy's direction and memory in arguments, rows of CUDA graphs' nodes that are no streams,
+and annotations of nodes.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
 def decode(text: bytes) -> list[Event]:
     """Decode an array of events; a ValueError if the text is not JSON.
 
-    Of what is skipped, only brackets and quotes are checked, so that bytes that are not UTF-8, or
-    numbers that no float64 holds, do no harm there.
+    Of skipped text only brackets and quotes are checked: not UTF-8, nor numbers beyond float64.
 
     >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
     >>> event.name, event.ts, event.args.stream

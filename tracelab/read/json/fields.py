@@ -212,10 +212,7 @@ _BYTES_OF_TYPE: Mapping[str, int] = {
 
 
 class KeyTable(dict[Any, int]):
-    """Numbers keys in order of appearance; keys of the same text have the same number.
-
-    A key is compared once.
-    """
+    """Numbers keys in order of appearance; keys of the same text have the same number."""
 
     def __init__(self, text: Callable[[Any], Hashable]) -> None:
         super().__init__()
@@ -279,7 +276,6 @@ class TableType(NamedTuple):
         type: its class; where a column "x_index" numbers keys, "xs" lists them.
         field: the field of `Arguments` that holds them.
         may_have: [len(Category)], the categories whose events may have them.
-        operators: the names of operators that may have them.
         columns_of: makes columns of the arguments and the keys.
         keys: of a column that numbers keys, their text.
     """

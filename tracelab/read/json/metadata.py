@@ -125,9 +125,8 @@ def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict
 
 
 def _read_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
-    # The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
-    # numbers (roctracer counts the processors, too). Then what all devices in the list have is
-    # known, or which is which, where all of them were used.
+    # The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0; events may have the machine's own
+    # numbers. Then what all devices in the list have is known, or which is which, if all were used.
     devices = metadata.get("deviceProperties")
     if not isinstance(devices, list):
         return {}
