@@ -1,7 +1,6 @@
 """Sets of half-open intervals ``[start, end)`` of int64 nanoseconds.
 
-A set is kept in its one normal form (sorted, disjoint, not touching, none empty), so two equal sets
-are equal arrays.
+A set is kept sorted, disjoint, not touching, none empty: two equal sets are equal arrays.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 # (tests/benchmarks/peer_waits.py), those that took 1.5 to 2 times as long had not waited for most
 # of the rest in 98 of 250 cases, at 2 to 2.5 times in 8 of 128, from there on in none of 95.
 _MANY_TIMES = 25
-# Slower than PCIe 4.0 or a network of 200 Gb/s. Transfers of H200s move 200 to 400 bytes/ns; those
-# of bundled jobs in which a rank always waits move 2 to 15.
+# Below PCIe 4.0 or a network of 200 Gb/s. H200s move 200 to 400 bytes/ns, 2 to 15 where a rank
+# waits.
 _SLOW_BYTES_PER_NS = 25
 # A smaller message takes its latency; the bandwidth makes no difference.
 MIN_BANDWIDTH_BYTES = 1_000_000
@@ -81,8 +81,8 @@ def peer_waits(timeline: Timeline) -> PeerWaits:
 
 
 def _twin_index(timeline: Timeline, rows: IndexArray, message_bytes: Int64Array) -> IndexArray:
-    # Twins run the same kernel in the same stream and process group and move as much. Where the
-    # size is not known they are those of the same place in their steps.
+    # Twins run the same kernel in the same stream and process group and move as much, or where the
+    # size is not known are at the same place in their steps.
     event_id = timeline.event_id[rows]
     stream_index, step_index = timeline.stream_index[rows], timeline.step_index[rows]
     name_index = timeline.trace.name_index[event_id]

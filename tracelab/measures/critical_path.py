@@ -46,7 +46,7 @@ class PathKind(IntEnum):
     QUEUE = 5  # from the end of one activity to the start of the next, launched before
     HOST = 6  # on the host, not known to have waited for the GPU, or in a graph's function of it
     SYNC = 7  # the host was blocked by work that was done or is not known, or stalled
-    UNKNOWN = 8  # the file does not say what was waited for
+    UNKNOWN = 8
 
 
 class PathStalls(Record, eq=False):

@@ -179,8 +179,8 @@ def _blocked_afterwards(
 ) -> tuple[_Explanations, BoolArray]:
     """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
-    # The stream that computes most is asked: a kernel in a side stream that divides the gradients
-    # needs what the collective made, the backward pass does not.
+    # In the stream that computes most: one at its side may divide the gradients that the collective
+    # made.
     stream_index = timeline.stream_index[other_rows]
     compute_ns = (timeline.end_ns - timeline.start_ns) * (timeline.kind == Kind.COMPUTE)
     of_stream_ns = np.bincount(stream_index, compute_ns[other_rows], 1)
@@ -203,8 +203,7 @@ def _blocked_afterwards(
 def _explain_side(
     blockers: OverlapBlockers, pieces: _Pieces, other_rows: IndexArray, after: _Explanations
 ) -> _Explanations:
-    # Where that is the work after it, that work could not start earlier; where it is the work
-    # before it, the piece itself could not.
+    # Work after the piece could not start earlier; for work before it, the piece itself could not.
     timeline = blockers.timeline
     side = side_of_independent_work(timeline, pieces.row)
     previous_index = np.searchsorted(timeline.start_ns[other_rows], pieces.start_ns) - 1

@@ -1,6 +1,6 @@
 """Idle time inside replays of CUDA graphs: before which node, and what that node waited for.
 
-On which nodes the next one depends is not read: the node before it in its stream stands for them.
+The node before it in its stream stands for the unknown ones on which it depends.
 """
 
 from __future__ import annotations

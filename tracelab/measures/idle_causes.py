@@ -41,15 +41,15 @@ from tracelab.model.trace import ABSENT
 class Cause(IntEnum):
     """Cause of a device's idle time."""
 
-    HOST_BLOCKED = 0  # the thread that launches the next activity was blocked or stalled in a call
+    HOST_BLOCKED = 0  # the thread that launches next was blocked or stalled in a call
     INPUT = 1  # it was in a data loader
     HOST_BUSY = 2  # it was executing operators, Python or launches, or waited for a thread that was
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
     LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
-    EDGE = 6  # before the device's first activity, where no step tells more, or after its last
+    EDGE = 6  # before the device's first activity, or after its last
     PROFILER = 7  # the thread was in the profiler's own code, or in the recorder's
-    UNKNOWN = 8  # the file does not say
+    UNKNOWN = 8
 
 
 # What is known of a thread before a launch, the first that holds first.

@@ -88,10 +88,7 @@ class Measure(Record):
 
 
 def constrained(**schema: Any) -> Meta:
-    """The metadata of a field whose type does not say all that the JSON schema should.
-
-    A saved report with another text than the schema allows is refused.
-    """
+    """The metadata of a field whose type does not say all that the JSON schema should."""
     texts = "|".join(map(re.escape, schema.get("enum", ())))
     pattern = f"^(?:{texts})$" if texts else schema.get("pattern")
     return Meta(pattern=pattern, extra_json_schema=schema)

@@ -64,10 +64,7 @@ class DeviceTime(Record):
     """One device in one window, ns; ``busy_ns + idle_ns`` is the window's length.
 
     Exposed communication is not overlapped with compute; an exposed copy not with compute or
-    communication.
-
-    Attributes:
-        graph_streams: those of the streams that are shown as one; else None.
+    communication. `graph_streams` is None unless some streams are shown as one.
     """
 
     device: int

@@ -39,14 +39,14 @@ _Integer = TypeVar("_Integer", bound=np.integer[Any])
 class OverlapBlocker(IntEnum):
     """Reason why two pieces of work did not run at the same time."""
 
-    SAME_STREAM = 0  # they are in one stream
-    EVENT_WAIT = 1  # one stream waited for an event of the other
+    SAME_STREAM = 0
+    EVENT_WAIT = 1
     HOST_SYNC = 2  # a blocking call kept the host from launching the second one in time
-    LATE_LAUNCH = 3  # the host launched the second one late
-    HARDWARE_QUEUE = 4  # both were launched, and one stood behind the other in a hardware queue
+    LATE_LAUNCH = 3
+    HARDWARE_QUEUE = 4  # one stood behind the other
     NO_FREE_SM = 5  # the first one left no multiprocessor free
     TRUE_DEPENDENCY = 6  # there was no other work that did not need it
-    UNKNOWN = 7  # the file does not say what the second one waited for
+    UNKNOWN = 7
 
 
 # These constraints lead on to another row, and make of the way: by value of `Constraint`, the
@@ -111,14 +111,14 @@ class OverlapBlockers:
         """Say what kept rows from overlapping others that ran since then: `OverlapBlocker`, [k].
 
         Beside it the event ids of the blocking calls behind HOST_SYNC, else ABSENT. Walks back
-        through what `Binding` says, while that is short work between the two.
+        through `Binding` while that is short work between the two.
         """
         timeline, binding = self.timeline, self._graph.binding
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
         row, passed = row.astype(np.int64), np.full(len(row), OverlapBlocker.SAME_STREAM, np.int8)
-        # Within one replay of a CUDA graph the driver decides which nodes share a queue, and mostly
-        # the file does not say what depends on what; nor without a launch.
+        # Of one replay of a CUDA graph the file does not say what depends on what or shares a
+        # queue.
         open_index = np.flatnonzero(timeline.launch_id[row] != timeline.launch_id[other_row])
         for _ in range(_MAX_HOPS):
             if not len(open_index):

@@ -87,8 +87,8 @@ def start_up(graph: Graph, bubbles: Bubbles) -> StartUp:
 
 
 def _is_stalled(timeline: Timeline, launch_id: Int64Array, step_index: Int32Array) -> BoolArray:
-    # It took from the end of the launch before. Usual is the median of the launches at the same
-    # position in all steps that launch as often.
+    # Since the launch before. Usual is the median at this position in all steps that launch as
+    # often.
     took_ns = np.diff(timeline.trace.end_ns[launch_id].astype(np.float64), prepend=np.nan)
     count = np.bincount(step_index, minlength=1)[step_index]  # of the launches of its step
     is_usual = np.zeros(len(launch_id), dtype=np.bool_)

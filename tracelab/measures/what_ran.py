@@ -137,8 +137,8 @@ class ProgramLines:
 class Labels(Arrays):
     """Labels of the host's work at some moments or calls ([k]).
 
-    Operators are indices into `Trace.strings`, lines and modules into those of `WhatRan`; or
-    NO_NAME, NO_HOST or WAITED.
+    Operators index `Trace.strings`, lines and modules those of `WhatRan`; or NO_NAME, NO_HOST or
+    WAITED.
     """
 
     operator: Int64Array

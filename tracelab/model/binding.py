@@ -45,10 +45,10 @@ class Constraint(IntEnum):
     DEPENDENT_LAUNCH = 1  # only a sign of them: programmatic dependent launch, or a graph's node
     EVENT = 2  # what its stream was made to wait for
     PEER_COPY = 3  # a copy between devices in a default stream
-    LAUNCH = 4  # the host's call
+    LAUNCH = 4
     QUEUE = 5  # what shares its hardware queue or copy engine
-    NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
-    UNKNOWN = 7  # the file does not say
+    NO_FREE_SM = 6  # kernels of other streams filled the multiprocessors
+    UNKNOWN = 7
     CALLBACK = 8  # found by earlier versions; the key of the reports stays
 
 
@@ -148,8 +148,8 @@ def bind(
 ) -> Binding:
     """Find what each activity waited for.
 
-    `awaited` is what stream waits and peer copies made rows wait for, `wake_up_ns` how long
-    blocking calls took to return once what they waited for had ended.
+    `awaited` is due to stream waits and peer copies; `wake_up_ns` is how long blocking calls took
+    to return once what they waited for had ended.
     """
     timeline, launch_ns = host.timeline, _launch_ns(host)
     stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)

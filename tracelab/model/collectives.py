@@ -1,7 +1,7 @@
 """Communication in a file: operations, process groups, sizes and peers.
 
-A kernel's operation is known from the first of these that says one: PyTorch's operator around its
-launch, the kernel's own arguments, another operator or annotation around the launch, its name.
+An operation is named by the first that names one of PyTorch's operator around its launch, the
+kernel's arguments, another operator or annotation around the launch, its name.
 """
 
 from __future__ import annotations

@@ -34,17 +34,19 @@ class EdgeKind(IntEnum):
 
     LAUNCH = 0  # a host call put the activity on the GPU
     STREAM = 1  # a stream begins its activities in order, and as a rule ends one before the next
-    HOST = 2  # a thread makes its calls in order
+    HOST = 2
     SYNC = 3  # a blocking call returned only after the activity
-    EVENT = 4  # a stream waited for the activity
+    EVENT = 4
     QUEUE = 5  # both streams share a hardware queue or copy engine, and it was launched before
 
 
 class EventLinks(Record):
     """Counts of stream waits with a known source.
 
-    The record of an exact one is in the file, that of an inferred one in the times; an unresolved
-    one delayed nothing, or nothing matches.
+    Attributes:
+        exact: the file names the event record.
+        inferred: the file does not, but the times show what the wait delayed, and until when.
+        unresolved: neither does: the wait delayed nothing, or nothing matches.
     """
 
     exact: int
@@ -164,8 +166,8 @@ def _run_forward(
     order[nodes[np.lexsort((last_key, rank, moment_ns[nodes]))]] = np.arange(len(nodes))
     begins_early = np.zeros(len(trace), dtype=np.bool_)
     begins_early[host.timeline.event_id[host.timeline.overlaps_previous]] = True
-    # What a launch or an enclosing call begins may end at any time, and so may what came before
-    # an activity that begins early; all else must have ended.
+    # What a launch or an enclosing call begins may end at any time, and what came before an early
+    # activity; all else must have ended.
     is_inside = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST))
     is_inside &= start_ns[target_id] < end_ns[source_id]
     is_inside &= (kind == EdgeKind.LAUNCH) | (end_ns[target_id] <= end_ns[source_id])
@@ -194,7 +196,7 @@ def stream_edges(timeline: Timeline) -> Edges:
 def host_edges(host: Host) -> Edges:
     """Edges from each call of a thread to the next; one that runs inside another follows that.
 
-    What runs inside a pure wait is a part of it: the wait is over at its end, not before.
+    Calls inside a pure wait are a part of it, over at its end.
     """
     trace = host.timeline.trace
     is_wait = pure_waits(host)

@@ -368,7 +368,7 @@ def waits_for(
 ) -> BoolArray:
     """bool[k], where launching threads wait for what begins in other threads at some moments, ns.
 
-    A thread waits for another one that launches while nothing is recorded of itself, or a lock.
+    Nothing is recorded of a thread that waits, or a lock.
     """
     waits = host.is_launching[other_thread_index]
     for thread, indices in groups_of(thread_index):

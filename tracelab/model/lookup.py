@@ -95,8 +95,8 @@ def last_in_group(
 ) -> IndexArray:
     """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
-    Returns [queries], indexes of entries, ABSENT without one. Groups are ascending, and keys within
-    each group; queries come in any order, ABSENT for no group.
+    [queries], indexes of entries, else ABSENT. Groups ascend, and keys within each; queries come in
+    any order, ABSENT for no group.
     """
     last_index = np.full(len(query_group), ABSENT, dtype=np.intp)
     for number, queries in groups_of(query_group):
@@ -205,8 +205,8 @@ class ByCorrelation:
 class Nesting:
     """Events as trees, one forest for each thread: every entry knows the one that encloses it.
 
-    An `index` in this class is a position among the entries, `parent_index` ([n]) that of the
-    nearest enclosing entry. They are ordered by thread, start, longest first.
+    An `index` is a position among the entries, by thread, start, longest first; `parent_index`
+    ([n]) that of the nearest enclosing entry.
     """
 
     def __init__(self, trace: Trace, events: IntArray) -> None:

@@ -92,8 +92,7 @@ def find_loss_names(trace: Trace) -> tuple[LossName, ...]:
 def attempt(failures: list[LossName], part: str, make: Callable[[], _Part]) -> _Part | None:
     """Make a part of the analysis; None if a bug prevents it, which is added to the failures.
 
-    An error that is raised on purpose is no failure. `part` is the key of a table, the id of a
-    rule, "replay", ...
+    An error that is raised on purpose is no failure. `part` is a table, a rule's id, "replay", ...
     """
     try:
         return make()

@@ -41,9 +41,9 @@ class Phase(IntEnum):
     FORWARD = 1
     BACKWARD = 2
     OPTIMIZER = 3  # its step, zero_grad, gradient clipping and scaling
-    OTHER = 4  # in none of them, as far as the file says
+    OTHER = 4
     WAITING = 5  # the main thread waited for other threads of its process
-    UNKNOWN = 6  # the file does not say what the host did
+    UNKNOWN = 6
 
 
 # As whole words: "FSDP::pre_forward" is a hook beside the forward pass. DualPipe and zero-bubble
@@ -243,8 +243,7 @@ def _named_phases(host: Host) -> Int8Array:
 
 
 def _autograd_threads(trace: Trace, operators: Nesting) -> Int32Array:
-    # Those of that name, and those that run little but its engine. A backward pass through
-    # operators of the CPU runs on the thread that called it.
+    # A backward pass through operators of the CPU runs on the thread that called it.
     outermost = np.flatnonzero(operators.parent_index == ABSENT)
     thread = operators.thread_index[outermost]
     is_engine = operators.have_name(is_autograd_node)[outermost]

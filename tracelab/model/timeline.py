@@ -59,8 +59,8 @@ def build_timeline(
 ) -> Timeline:
     """Order a trace's GPU activities.
 
-    `step_pattern` is a regular expression of the host annotations that are the steps. By default
-    they are the profiler's, and where it has marked none those of a known framework.
+    `step_pattern` matches the host annotations that are the steps: by default the profiler's, else
+    those of a known framework.
     """
     return order_activities(trace, trace.activities, comm_test(comm_patterns), step_pattern)
 

@@ -27,22 +27,22 @@ class FileInfo(Record):
     """Metadata of a file, each value once, with one type; None or empty if it does not say.
 
     Attributes:
-        rank: the rank in the whole job that the file or its name gives.
-        rank_source: "metadata", "filename" or "none".
+        rank, rank_source: the rank in the whole job that the file or its name gives: "metadata",
+            "filename" or "none".
         software: versions by "torch", "cuda" and "hip", in this order, those that are known.
         device_names, multiprocessors: by device number.
         source_folders: where the recorded program had its modules.
         source_scopes: source file of the program to what it calls, as of `scopes_as_lists`.
         source_texts: source file to line, in digits, to its text, as of `text_as_stored`.
-        unprofiled_step_ns: how long a step took without the profiler, as the recorder measured it.
-        unprofiled_host_step_ns: how much of that passed until the host went on with the next step.
+        unprofiled_step_ns, unprofiled_host_step_ns: how long a step took without the profiler, as
+            the recorder measured it, and how much of that until the host went on with the next
+            step.
         unprofiled_block_steps: how many steps it timed together; None of the first recorders, which
             timed two, and took longer to begin to wait.
-        unprofiled_is_unsteady: whether these times are missing because steps still took less and
-            less.
+        unprofiled_is_unsteady: whether these are missing because steps still got shorter.
         world_groups: how many process groups have all ranks in them.
         clock_base_ns: ns since 1970 from which the times of the file count, else 0.
-        collector: who recorded the GPU, "kineto" or "cuspy", where tracelab's recorder says so.
+        collector: "kineto" or "cuspy", where tracelab's recorder says so.
         platform: the devices, where they are not those of CUDA or ROCm.
     """
 
@@ -68,8 +68,8 @@ class FileInfo(Record):
 class GroupText(NamedTuple):
     """A process group as one event describes it; "" or ABSENT for what it does not say.
 
-    `ranks` is the list of its global ranks, of which a long one ends in dots; they begin with
-    `first_rank` and are `rank_stride` apart.
+    `ranks` lists its global ranks (a long list ends in dots), from `first_rank` on, `rank_stride`
+    apart.
     """
 
     name: str
@@ -115,8 +115,8 @@ class GraphNodes(Arrays):
 class MemoryReadings(Arrays):
     """Bytes that allocators held after each of k calls that changed them, by time.
 
-    `thread_index` is the thread that called; `device_number` is ABSENT for the host. Allocated are
-    bytes in tensors, reserved those taken from the GPU.
+    `thread_index` called; `device_number` is ABSENT for the host. Allocated are bytes in tensors,
+    reserved those taken from the GPU.
     """
 
     time_ns: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -132,12 +132,9 @@ class MemoryReadings(Arrays):
 class OperatorInputs(Arrays):
     """Inputs of each of k operators that multiply, where the profiler recorded shapes.
 
-    The last row is ABSENT, that of other events.
-
-    Attributes:
-        text_index: int32[k + 1], into `texts`.
-        texts: JSON as the file has it, of each input of an operator its shape, its type and its
-            value: ``[[[2, 3], [3, 4]], ["float", "float"], ["", ""]]``.
+    The last row is ABSENT. `text_index`, int32[k + 1], is into `texts`: JSON as the file has it, of
+    each input its shape, its type and its value: ``[[[2, 3], [3, 4]], ["float", "float"], ["",
+    ""]]``.
     """
 
     text_index: Int32Array = field(default_factory=lambda: np.array([ABSENT], np.int32))
@@ -188,9 +185,7 @@ class Thread(Record):
 class SparseColumn(Arrays):
     """Integers that few events have, read like an array of one per event.
 
-    Attributes:
-        value_index: int32[n], each event's index into `values`; that of the last one for most.
-        values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
+    `value_index`, int32[n], is into `values`, whose last one is ABSENT.
     """
 
     value_index: Int32Array
@@ -217,11 +212,9 @@ class SparseColumn(Arrays):
 class Trace(Arrays, dict=True):
     """One file's complete events, in the file's order; every array is read-only.
 
-    Large files are mostly host events, which have no device, stream or CUDA event: those columns
-    are sparse. Times are ns since the first event.
+    Device, stream and CUDA event are sparse columns. Times are ns since the first event.
 
     Attributes:
-        path: where it came from.
         origin_ns: the first event's time in the file's own clock.
         start_ns, duration_ns: int64[n]; no duration is negative.
         category: int8[n], a `Category`.
@@ -229,8 +222,8 @@ class Trace(Arrays, dict=True):
         device_number: int32[n], of GPU activities, syncs, CUDA events and nodes of graphs.
         stream_number: int64[n], of the same.
         correlation: int64[n], shared by a host call and what it put on the GPU.
-        wait_stream_number: int64[n], of syncs, the stream waited for.
-        wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
+        wait_stream_number, wait_correlation: int64[n], of syncs, the stream waited for, and the
+            correlation of the event record.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
         copied_bytes: int64[n], of copies and memsets.
         occupancy_percent: int8[n], of kernels, as the profiler estimates it; 0 where it does not,
@@ -241,7 +234,7 @@ class Trace(Arrays, dict=True):
         metadata: all that the file says beside its events, as it is written there.
         objects: events of every phase that the file holds, read or not.
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
-        loss_names: of some losses what it was, as the file calls it: a count by its name.
+        loss_names: of some losses a count by the file's own name for it.
         unknown_gpu_ns: GPU time of "unknown_categories", by name and device.
     """
 

@@ -1,8 +1,8 @@
 """Files that paths stand for: a file, a folder, a URL, an archive, a file of several ranks.
 
-Each trace in an archive or a merged file becomes a file in a temporary folder, as long as this
-process lives. SGLang's ``merge_profiles`` writes the rank before each process id
-(``"[TP00-DP01] 1234"``), TraceLens's fusion into the arguments of each event (``"rank": 3``).
+Traces of an archive or a merged file become files in a temporary folder while this process lives.
+SGLang's ``merge_profiles`` writes the rank before each process id (``"[TP00-DP01] 1234"``),
+TraceLens's fusion into the arguments of each event (``"rank": 3``).
 """
 
 from __future__ import annotations
@@ -269,8 +269,7 @@ _RankOf = Callable[[bytes], tuple[str, bytes] | None]
 def parts_of(source: Source) -> list[Source]:
     """The traces in a local file that holds several; none where it is one trace, or anything else.
 
-    An UnreadableInputError for a damaged archive, one without a trace, or one that unpacks to much
-    more than any trace does.
+    An UnreadableInputError for an archive that is damaged, without a trace, or unpacks to too much.
     """
     head = b""
     with suppress(TracelabError, *READ_ERRORS):  # its reader says what is wrong

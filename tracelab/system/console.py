@@ -61,8 +61,8 @@ def output_in_color() -> bool:
 def guarded_streams() -> Iterator[Callable[[], None]]:
     """Let no library fail at stdout or stderr during a `with` block, whatever they are.
 
-    It gives a function to call at the block's end, which raises `OutputError` if stdout was full or
-    closed. A pipe that its reader closed is no failure.
+    The function that it gives raises `OutputError` at the end if stdout was full or closed, unless
+    the reader closed a pipe.
     """
     plain = sys.stdout, sys.stderr
     (results, guard), (messages, _) = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)

@@ -72,8 +72,7 @@ def replacing(
 ) -> Iterator[IO[bytes]]:
     """A new file beside that of a path, which takes its place when all of it is written.
 
-    Its name has an ending until then. A private one only its owner may read. After an OSError
-    nothing is left of it.
+    A private one only its owner may read. After an OSError nothing is left of it.
     """
     target = Path(os.path.realpath(path))
     unfinished = hidden_path(target.parent, ending)
@@ -137,8 +136,7 @@ def require_output(
 ) -> None:
     """Refuse a path that no result can be written to, before anything is computed for it.
 
-    An OutputError if it is one of the inputs (`identities`), a folder or a URL, or must not be
-    written.
+    An OutputError if it is one of the inputs (`identities`), a folder, a URL, or not writable.
     """
     name = os.fspath(path)
     if not name:

@@ -1,6 +1,6 @@
 """Lines of calls: a trace names functions only, the program's source tells where in them.
 
-A wrong line is worse than none: where several spots fit, or the source has changed, none is named.
+Where several spots fit, or the source has changed, none is named.
 """
 
 from __future__ import annotations

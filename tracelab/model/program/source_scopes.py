@@ -30,8 +30,7 @@ _COMPREHENSIONS = {
     ast.DictComp: "<dictcomp>",
     ast.GeneratorExp: "<genexpr>",
 }
-# A call of a type leaves no event of its own, so any of these may have asked an object for its
-# number; types of other names are written with a capital.
+# A call of a type leaves no event: any of these may have asked an object for its number.
 _MAKES_NUMBER = re.compile(
     r"^(?:_*[A-Z]\w*|u?int\d*|float\d*|complex\d*|range|slice|round|timedelta|bytes|bytearray)$"
 )

@@ -147,8 +147,7 @@ def _ready_ns(timeline: Timeline, ended_ns: Int64Array) -> Int64Array:
 
 
 def _next_records(timeline: Timeline, queues: StreamQueues) -> tuple[Int64Array, IndexArray]:
-    # The first event record after each row's launch; and the rows after which one was, before the
-    # next row of their stream was launched.
+    # The first event record after each row's launch; and the rows before whose successor one was.
     start_ns = timeline.trace.start_ns
     record_ns = np.sort(start_ns[calls_of_name(timeline.trace, is_event_record)])
     record_ns = np.append(record_ns, _END_OF_TIME)

@@ -94,8 +94,7 @@ def _stream_waits(trace: Trace) -> IndexArray:
 
 
 def _record_correlation(trace: Trace, wait_id: IndexArray, reached_id: IndexArray) -> Int64Array:
-    # Kineto names no record of another device. There it is the last one before the wait of the
-    # event that the row names; events are used again and again.
+    # Kineto names no record of another device: there it is the event's last one before the wait.
     correlation: Int64Array = trace.wait_correlation[wait_id].copy()
     records = reached_id[trace.cuda_event_number[reached_id] != ABSENT]
     records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]

@@ -46,14 +46,13 @@ _MAX_TRIED_ENDS = 8
 _MAX_MENDED_BYTES = 256 * 1024
 # Limits in one stretch of damage, and in the text before and after the array.
 _MAX_TRIED_BYTES, _MAX_MENDED_HEADER_BYTES = 2 * 1024 * 1024, 8 * 1024 * 1024
-# After this many damaged elements in a row, which may be millions, the next one counts only if it
-# needs no mending, is not huge and ends soon.
+# After so many damaged elements in a row the next counts only if it is whole, small and ends soon.
 _MAX_MENDED_IN_A_ROW = 64
 _MAX_BYTES_AFTER_DAMAGE = 16 * 1024
 _ENDS_AFTER_DAMAGE = 2
 
-# Brackets that are tried as the array's end if its last element is damaged, and nested keys of the
-# same name that are tried as its beginning.
+# Brackets tried as the end of an array with a damaged last element, and keys tried as its
+# beginning.
 _MAX_BRACKETS = 64
 
 _DAMAGED_OBJECT = re.compile(rb'\[\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)  # a key, in a list
@@ -161,8 +160,7 @@ class ArrayReader:
 
     def _read(self, held: int = 0) -> bytes:
         """The next bytes, or none at the end; damaged compression is an end, and a loss."""
-        # As many as are held already, up to the limit: what is looked at again and again while it
-        # grows is looked at a few times then.
+        # As many as are held, up to the limit: what grows is looked at only a few times then.
         wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
         if unread := self._unread.read(wanted):
             return unread

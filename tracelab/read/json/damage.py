@@ -153,8 +153,7 @@ def outermost_array(data: bytes, key: str) -> int | None:
 def first_event(data: bytes, key: str) -> int | None:
     """The start of the events after a damaged header: after their array's bracket.
 
-    Where that is damaged, too, it is the beginning of the first event; None where nothing looks
-    like one.
+    Else it is what looks like the beginning of the first event, or None.
     """
     for match in opening_of(key).finditer(data):
         if _FIRST_OBJECT.match(data, match.end()):

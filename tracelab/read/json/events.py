@@ -225,8 +225,8 @@ def kineto_name(name: str, arguments: Mapping[str, Any]) -> str:
 def annotation_of(arguments: Mapping[str, Any]) -> str:
     """The program's name of the region in which a node was captured; "" without any.
 
-    `mark_kernels("forward")` arrives as a key ``str``, several as a list in JSON, and a dictionary
-    with keys of its own beside the collector's.
+    `mark_kernels("forward")` arrives as a key ``str``, several as a JSON list, a dictionary with
+    its keys.
     """
     written = WORDS.written["by_all"]
     if _KEYS["message"] in arguments:

@@ -72,8 +72,7 @@ def used_devices(category: Int8Array, device_number: SparseColumn) -> list[int]:
 
 
 def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
-    # The rank, and what says so. In a job of one every rank is 0; there a name says more, which may
-    # count jobs side by side.
+    # In a job of one every rank is 0; there a name says more, which may count jobs side by side.
     rank = natural_number(mapping(metadata.get("distributedInfo")).get("rank"))
     if source.rank is not None and (rank == ABSENT or _world_size(metadata) == 1):
         return source.rank, "filename"

@@ -51,10 +51,9 @@ def natural_numbers(values: list[Any]) -> Int64Array:
 
 
 def nanoseconds(values: list[Number]) -> tuple[Int64Array, BoolArray]:
-    """Microseconds, as numbers or text, in nanoseconds; no digit is lost.
+    """Microseconds, as numbers or text, in exact ns, and whether each is a time (else 0).
 
-    Returns ns, 0 where the value is not a time, and whether it is one. An InexactTimesError if a
-    float is too large to tell nanoseconds apart.
+    An InexactTimesError if a float is too large to tell nanoseconds apart.
     """
     us = _make_array(values)
     if us is not None and us.dtype == np.int64:
