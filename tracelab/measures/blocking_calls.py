@@ -190,14 +190,10 @@ def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
 
 
 class BlockingCallCosts(Arrays):
-    """The blocking calls, by start, and what they cost.
+    """The blocking calls, by start, and what they cost, summed over devices.
 
-    Attributes:
-        step_index: the first of `Timeline.steps` whose host annotation holds the call, else ABSENT.
-        caused_idle_ns, idle_after_ns: summed over devices, and the part after the call had
-            returned.
-        awaited_id: event id of the last activity that each call waited for, ABSENT if the file does
-            not say.
+    `step_index` is the first of `Timeline.steps` whose host annotation holds the call, `awaited_id`
+    the event id of the last activity that it waited for; else ABSENT.
     """
 
     calls: BlockingCalls

@@ -33,11 +33,9 @@ MIN_BANDWIDTH_BYTES = 1_000_000
 class PeerWaits(Arrays):
     """Waits of collectives for a peer, by row of the timeline.
 
-    Attributes:
-        fastest_ns: [m], how long the fastest twin took, ABSENT without a twin.
-        wait_ns: how long each collective waited from its start on; 0 for all else.
-        is_slow: whether the fastest twin is slower than any usual link: all of `wait_ns` is due to
-            a peer that comes later, or to the link.
+    `fastest_ns` is how long the fastest twin took, ABSENT without a twin; `wait_ns` how long each
+    collective waited from its start on. If `is_slow`, the twin is slower than any usual link: all
+    of `wait_ns` is due to a peer that comes later, or to the link.
     """
 
     fastest_ns: Int64Array

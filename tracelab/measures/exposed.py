@@ -1,8 +1,4 @@
-"""Exposed communication and copies, and what kept other work from overlapping them.
-
-Communication is exposed while it is not overlapped with compute, a copy while it is not overlapped
-with compute or communication.
-"""
+"""Exposed communication and copies, and what kept other work from overlapping them."""
 
 from __future__ import annotations
 
@@ -179,8 +175,7 @@ def _blocked_afterwards(
 ) -> tuple[_Explanations, BoolArray]:
     """Explain by the next work; bool[k], True where it waited for the piece."""
     timeline = blockers.timeline
-    # In the stream that computes most: one at its side may divide the gradients that the collective
-    # made.
+    # In the stream that computes most: one beside it may divide what the collective made.
     stream_index = timeline.stream_index[other_rows]
     compute_ns = (timeline.end_ns - timeline.start_ns) * (timeline.kind == Kind.COMPUTE)
     of_stream_ns = np.bincount(stream_index, compute_ns[other_rows], 1)

@@ -115,8 +115,7 @@ def independent_work_ns(
 ) -> Int64Array:
     """int64[k], the independent work that each copy or collective could have overlapped.
 
-    The same work is given to only one, at most what it was exposed for. Rows and other rows are by
-    start; work is `free` when nothing of the rows ran.
+    The same work is given to only one. Rows are by start; work is `free` when none of them ran.
     """
     timeline = blockers.timeline
     side = side_of_independent_work(timeline, rows)

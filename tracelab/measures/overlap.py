@@ -280,8 +280,8 @@ class GraphStreams(Arrays):
 def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     """Return, per device, the streams that are shown as one if they are at least `MIN_STREAMS`.
 
-    In the whole trace nearly all activities of such a stream are from replays, and it is busy for
-    less than a tenth of the time of its device.
+    Nearly all their activities in the trace are from replays, in less than a tenth of the busy
+    time.
     """
     streams = timeline.streams
     if len(streams) < MIN_STREAMS:

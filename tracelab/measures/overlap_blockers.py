@@ -117,8 +117,7 @@ class OverlapBlockers:
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
         row, passed = row.astype(np.int64), np.full(len(row), OverlapBlocker.SAME_STREAM, np.int8)
-        # Of one replay of a CUDA graph the file does not say what depends on what or shares a
-        # queue.
+        # The file does not say what depends on what within one replay, or shares a queue.
         open_index = np.flatnonzero(timeline.launch_id[row] != timeline.launch_id[other_row])
         for _ in range(_MAX_HOPS):
             if not len(open_index):
@@ -211,9 +210,8 @@ class SerializedStreams(Arrays):
     """Time in which one stream of a device computed and the next kernel of another could not.
 
     Attributes:
-        row: [k], the timeline row that was blocked.
-        other_row: the last timeline row that ran before it in the other stream.
-        start_ns, end_ns: while the other stream ran.
+        row, other_row: [k], the timeline row that was blocked, and the last one in the other
+            stream.
         blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: the compute that the blocked stream then did before it was blocked again, at most
             the length.

@@ -1,7 +1,4 @@
-"""Effects of the recording: windows without the profiler, idle time that it begins with.
-
-The nodes of CUDA graphs, which the profiler slows on the GPU, count as recorded.
-"""
+"""Effects of the recording: windows without the profiler, idle time that it begins with."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tracelab.model.trace import ABSENT
 # captures of H200s whose first step idled longer, the host took up to 3.2 times as long since the
 # launch before as in other steps, 4.2 to 43 times at the first use of a data loader or autograd.
 _BY_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)  # a call that waits is the program's own
-# Share of a typical step: a GPU that waits less for launches shows a host that runs ahead.
+# Share of a typical step: a GPU that waits less has a host that runs ahead.
 _MAX_WAIT_SHARE_AHEAD = 0.02
 _MIN_STEPS_AHEAD = 2
 # A program whose host runs ahead later than that is slow by itself.

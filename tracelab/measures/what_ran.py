@@ -1,8 +1,4 @@
-"""Work of the steady steps by the operator, phase, line and module that launched or did it.
-
-GPU activities and the host's time count in the step whose annotation they were launched in, idle
-time in the step's window.
-"""
+"""Work of the steady steps by the operator, phase, line and module that launched or did it."""
 
 from __future__ import annotations
 

@@ -77,11 +77,9 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
 class Awaited(Arrays):
     """Waits of each row of a timeline because of stream waits and peer copies.
 
-    Attributes:
-        row: [m], the row of another stream that ended last of those, else ABSENT.
-        is_peer_copy: whether it was a copy between devices, without any wait.
-        after_unresolved_wait: whether its stream waited before it for something unknown.
-        any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
+    `row` ([m]) is the row of another stream that ended last of those, else ABSENT; after an
+    unresolved wait of its stream there may be another. If `any_stream_waits`, the streams of some
+    waits are not known: any may be meant.
     """
 
     row: Int64Array

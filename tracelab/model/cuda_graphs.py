@@ -25,11 +25,8 @@ from tracelab.model.trace import ABSENT, Category
 class GraphReplays(Arrays):
     """The replays of a file, by launch, and the activities of each.
 
-    Attributes:
-        launch_id: [r], the calls that replayed a graph.
-        is_ordered: whether it ran in one stream: its nodes are in the order of their capture.
-        row: [n], timeline rows, replay after replay, by start.
-        first: [r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
+    `launch_id` ([r]) are the calls; `is_ordered` is whether a replay ran in one stream. The
+    timeline's rows of replay *i* are ``row[first[i]:first[i + 1]]``, by start.
     """
 
     launch_id: Int64Array

@@ -166,8 +166,8 @@ def _run_forward(
     order[nodes[np.lexsort((last_key, rank, moment_ns[nodes]))]] = np.arange(len(nodes))
     begins_early = np.zeros(len(trace), dtype=np.bool_)
     begins_early[host.timeline.event_id[host.timeline.overlaps_previous]] = True
-    # What a launch or an enclosing call begins may end at any time, and what came before an early
-    # activity; all else must have ended.
+    # Launch calls and enclosing calls may end at any time, and what came before an early activity;
+    # all else must have ended.
     is_inside = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST))
     is_inside &= start_ns[target_id] < end_ns[source_id]
     is_inside &= (kind == EdgeKind.LAUNCH) | (end_ns[target_id] <= end_ns[source_id])

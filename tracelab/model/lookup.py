@@ -203,10 +203,9 @@ class ByCorrelation:
 
 
 class Nesting:
-    """Events as trees, one forest for each thread: every entry knows the one that encloses it.
+    """Events as trees, one forest for each thread, in which `parent_index` is what encloses each.
 
-    An `index` is a position among the entries, by thread, start, longest first; `parent_index`
-    ([n]) that of the nearest enclosing entry.
+    An `index` is a position among the entries, by thread, start, longest first.
     """
 
     def __init__(self, trace: Trace, events: IntArray) -> None:

@@ -216,11 +216,8 @@ _CAPTURED = (
 class Captures(Arrays):
     """The captures of a file, by start, and what was launched into each, in order.
 
-    Attributes:
-        begin_id, end_id: [c], the calls that began and ended each capture.
-        launch_id, category: [l], the captured calls, capture after capture, by start, and the
-            `Category` of the activity that each asks for.
-        first: [c + 1], the captured calls of capture *i* are ``first[i]`` to ``first[i + 1]``.
+    The calls captured by *i*, by start, are ``launch_id[first[i]:first[i + 1]]``; `category` is
+    that of the activity that each asks for.
     """
 
     begin_id: Int64Array

@@ -167,12 +167,10 @@ class LeftOut(Record):
 
 
 class SteadySteps(Record):
-    """The steady steps of a file; they decide what is typical.
+    """The steady steps of a file, `indices` into `Timeline.steps` (ascending, at least one).
 
-    Attributes:
-        indices: into `Timeline.steps`, ascending, at least one; no step between them lacks work.
-        window: from the start of the first to the end of the last; its `step` is None.
-        left_out: the other steps; the only step of a file as well, if it would be left out.
+    They decide what is typical. `left_out` has the other steps; the only step of a file as well, if
+    it would be left out.
     """
 
     indices: tuple[int, ...]

@@ -1,7 +1,6 @@
 """Traces that were read before: their columns, kept in the user's cache folder.
 
-A file is known by its content. An entry is written under another name and then renamed, so that
-processes that race see all of it or nothing.
+A file is known by its content. An entry is renamed when whole, as processes may race.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def read_arguments(
     Args:
         source: the file that the trace came from.
         file_indices: values of `Trace.file_index`.
-        is_whole: the trace has no damage (`DAMAGE`), so that each event can be found faster.
+        is_whole: the trace has no damage (`DAMAGE`), so that each event is found faster.
     """
     file = one_source(source)
     missing = set(file_indices)

@@ -1,7 +1,6 @@
 """A server of some named contents on this machine alone, to whoever knows its token.
 
-Every user and every page in a browser can reach its ports: it gives nothing without the token, and
-nothing for another host's name, which a page may have made an alias.
+Every page in a browser can reach its ports: it serves no other host's name, which may be an alias.
 """
 
 from __future__ import annotations

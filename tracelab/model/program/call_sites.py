@@ -140,11 +140,8 @@ class ProgramFunction(Record):
 class ProgramCalls(Arrays):
     """The functions of the program's own code, and what they call.
 
-    Attributes:
-        event_id: [c], functions of the program, the functions of others that they call, and the
-            operators that they run without a call.
-        site_id: [c], the event whose call site is that of each.
-        backward: per thread when it was in a backward pass.
+    `event_id` ([c]) has also the functions of others and the operators that they call, `site_id`
+    the event whose call site is that of each, `backward` per thread its backward passes.
     """
 
     event_id: Int64Array

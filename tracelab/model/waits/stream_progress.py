@@ -69,10 +69,8 @@ _END_OF_TIME = np.iinfo(np.int64).max
 class StreamProgress:
     """Earliest start of each activity, and the end of all before it on its stream.
 
-    Attributes:
-        ended_ns: [m], when each row and all before it on its stream had ended.
-        ready_ns: [m], when its launch call and the row before it on its stream were over; its own
-            start where the file shows no launch.
+    At `ended_ns` each row and all before it on its stream had ended, at `ready_ns` its launch call
+    and the row before it; that is its own start where the file shows no launch.
     """
 
     def __init__(self, timeline: Timeline, queues: StreamQueues) -> None:

@@ -159,10 +159,8 @@ def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
 class Upstream(Record):
     """Work that had to end before a stream continued after one or several waits.
 
-    Attributes:
-        rows: by stream (index into `Timeline.streams`), the last row that had to end.
-        inferred_rows: those of them that only the times tell.
-        unresolved_wait: index of the last unresolved wait, else ABSENT.
+    `rows` has, by stream (index into `Timeline.streams`), the last row that had to end;
+    `unresolved_wait` is the index of the last unresolved wait, else ABSENT.
     """
 
     rows: Mapping[int, int] = field(default_factory=dict)

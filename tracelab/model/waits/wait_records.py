@@ -113,11 +113,8 @@ def _record_correlation(trace: Trace, wait_id: IndexArray, reached_id: IndexArra
 class StreamCalls(Arrays):
     """The host's launches, records, stream waits and synchronizes, thread by thread in order.
 
-    Attributes:
-        event_id: [c], the calls.
-        stream_index: of a launch of one stream the index into `Timeline.streams`, else ABSENT.
-        previous_launch: the last launch of the thread before each call, else ABSENT.
-        position_of: [n + 1], where in these columns an event stands, else ABSENT.
+    `stream_index` is into `Timeline.streams`, of a launch of one stream, `previous_launch` the
+    thread's last, `position_of` ([n + 1]) where an event stands in these columns; else ABSENT.
     """
 
     event_id: IndexArray

@@ -70,7 +70,7 @@ _decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
 def decode(text: bytes) -> list[Event]:
     """Decode an array of events; a ValueError if the text is not JSON.
 
-    Of skipped text only brackets and quotes are checked: not UTF-8, nor numbers beyond float64.
+    Only the brackets and quotes of skipped text are checked, not its encoding or numbers.
 
     >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
     >>> event.name, event.ts, event.args.stream
