@@ -85,10 +85,10 @@ class PathLinks(Arrays):
 
     Attributes:
         upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
-        upstream_end_ns: per row when its launch call got to launch or its upstream row ended, at
-            most its own start.
+        upstream_end_ns: per row when that had ended or its launch call got to launch, at most its
+            own start.
         kind_between: int8[m], the `PathKind` of the time from then to the start of each row.
-        row_by_end: intp[m], the rows by end; of those that end together by device and start.
+        row_by_end: intp[m], the rows by end, device and start.
     """
 
     timeline: Timeline

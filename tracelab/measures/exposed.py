@@ -45,12 +45,10 @@ _NOTHING_TO_CHANGE = (
 
 
 class Exposed(Arrays):
-    """The exposed pieces of communication and copies; by device, kind and start.
+    """The exposed pieces of communication and copies; by device, kind and start, disjoint.
 
     Attributes:
         row: [k], the timeline row that ran; of several side by side the one that began first.
-        start_ns, end_ns: disjoint within a device and kind.
-        blocker: an `OverlapBlocker`.
         blocked_row: the timeline row that could not overlap it, else ABSENT.
         blocking_call_id: event id of the blocking call behind HOST_SYNC, else ABSENT.
         bound_ns: the independent work that could overlap it, at most its length.

@@ -37,12 +37,11 @@ class NodeWait(IntEnum):
 
 
 class GraphIdle(Arrays):
-    """The bubbles inside replays, as they stand in `Bubbles`.
+    """The bubbles inside replays, as they stand in `Bubbles`, and the `NodeWait` of each.
 
     Attributes:
         piece: intp[k], index into the pieces of bubbles.
         row: timeline row of the node that ended each.
-        wait: a `NodeWait`.
         awaited_id: event id of what it waited for, of NOT_IN_FILE of the node before it in its
             stream; ABSENT if not known.
         ready_ns: when that had ended; the node's own start where it had not.

@@ -265,11 +265,10 @@ class Gaps(Arrays):
     Activities of no length neither end a bubble nor begin one.
 
     Attributes:
-        start_ns, end_ns: int64[g], ns.
         next_row: intp[g], timeline row of the activity at the end; of several the lowest stream's.
         launch_id: int64[g], event id of the call that launched it, else ABSENT.
-        launched_ns: int64[g], when that call got to launch (see `Host.launched_ns`), within the
-            gap; its end without a launch.
+        launched_ns: int64[g], when that call got to launch (`Host.launched_ns`), within the gap;
+            its end without a launch.
     """
 
     start_ns: Int64Array

@@ -1,8 +1,4 @@
-"""Communication in a file: operations, process groups, sizes and peers.
-
-An operation is named by the first that names one of PyTorch's operator around its launch, the
-kernel's arguments, another operator or annotation around the launch, its name.
-"""
+"""Communication in a file: operations, process groups, sizes and peers."""
 
 from __future__ import annotations
 

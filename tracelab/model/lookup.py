@@ -95,8 +95,8 @@ def last_in_group(
 ) -> IndexArray:
     """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
-    [queries], indexes of entries, else ABSENT. Groups ascend, and keys within each; queries come in
-    any order, ABSENT for no group.
+    [queries], indexes of entries, else ABSENT. Groups ascend, and keys within each; queries need
+    not.
     """
     last_index = np.full(len(query_group), ABSENT, dtype=np.intp)
     for number, queries in groups_of(query_group):

@@ -1,8 +1,4 @@
-"""Phases of a training step on the host, from loading data to the optimizer, and modules.
-
-The innermost annotation, Python function or operator of autograd's engine counts; a forward pass
-inside a backward pass is part of it.
-"""
+"""Phases of a training step on the host, from loading data to the optimizer, and modules."""
 
 from __future__ import annotations
 

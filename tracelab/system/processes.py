@@ -1,7 +1,4 @@
-"""Functions in several processes, all of which end together.
-
-The standard library's pools wait forever when a process is ended while it writes.
-"""
+"""Functions in several processes, which end together even if one ends while it writes."""
 
 from __future__ import annotations
 

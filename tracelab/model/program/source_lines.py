@@ -1,7 +1,4 @@
-"""Lines of calls: a trace names functions only, the program's source tells where in them.
-
-Where several spots fit, or the source has changed, none is named.
-"""
+"""Lines of calls: a trace names functions only, the program's source tells where in them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Read the elements of one huge JSON array in pieces of bounded size.
 
 A piece is cut at the last ``}, {`` and believed when it then parses by itself. Any other is read
-element by element: one that breaks off waits for more of the file, writers' known faults are
-mended, and what is still not JSON is counted.
+element by element, and writers' known faults are mended.
 """
 
 from __future__ import annotations
