@@ -98,7 +98,10 @@ def find_lateness(members: Members) -> Lateness:
 
 
 def culprit_of(members: Members, lateness: Lateness, member: int) -> tuple[Culprit | None, int]:
-    """Find the culprit that kept a late member idle longest, by what made it late; how long, ns."""
+    """Find the culprit that kept a late member idle longest, by what made it late; how long, ns.
+
+    None where the file does not say.
+    """
     work = int(lateness.excess_ns[member].argmax())
     part, end_index = members.place(member)
     before = int(lateness.previous_member[member])
@@ -321,7 +324,7 @@ _Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
 def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
-    """Find the work that the GPU of each of several ranks does beyond those of the others."""
+    """Find the work that the GPU of each of several ranks does beyond the others; else None."""
     kernels = _ran([_kernels(of_rank.get("kernels", ())) for of_rank in tables])
     operators = _ran([_operators(of_rank.get("operators", ())) for of_rank in tables])
     sites = _ran(

@@ -62,7 +62,10 @@ class PathPart(Arrays):
 
 
 def path_part(graph: Graph, row: IndexArray, lines: SourceLines) -> PathPart | None:
-    """Gather what the job's critical path needs of a file, by the rows of its communication."""
+    """Gather what the job's critical path needs of a file, by the rows of its communication.
+
+    None if no other rank waits for it, or it has no calls that launch its work.
+    """
     timeline = graph.host.timeline
     if not len(row) or not (timeline.launch_id != ABSENT).any():
         return None

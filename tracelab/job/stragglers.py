@@ -139,7 +139,10 @@ def find_stragglers(
 
 
 class CommonSteps(Record):
-    """The steady steps of all ranks on the job's clock, ns; 0 where a recording counts as one."""
+    """The steady steps of all ranks, on the job's clock, ns.
+
+    There are 0 `steps` where the recording counts as one.
+    """
 
     steps: int
     starts_ns: tuple[Int64Array, ...]

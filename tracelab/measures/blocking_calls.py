@@ -190,7 +190,7 @@ def _delays(host: Host, stalls: HostStalls, idle: Gaps, device: int) -> _Delays:
 
 
 class BlockingCallCosts(Arrays):
-    """The blocking calls, by start, and what they cost, summed over devices.
+    """The blocking calls, by start, and what they cost; idle time summed over devices.
 
     `step_index` is the first of `Timeline.steps` whose host annotation holds the call, `awaited_id`
     the event id of the last activity that it waited for; else ABSENT.

@@ -103,6 +103,10 @@ def read_arguments(
         source: the file that the trace came from.
         file_indices: values of `Trace.file_index`.
         is_whole: the trace has no damage (`DAMAGE`), so that each event is found faster.
+
+    Raises:
+        UsageError: the source is a folder of several traces.
+        UnreadableInputError: the file can no longer be read.
     """
     file = one_source(source)
     missing = set(file_indices)

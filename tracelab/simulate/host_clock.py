@@ -32,7 +32,10 @@ _SIDES = 2
 
 
 def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | None:
-    """Say how far the host is without the profiler when it was so far with it."""
+    """Say how far the host is without the profiler when it was so far with it.
+
+    None where the replay is not of the step without the profiler, or steps have no length.
+    """
     calibration, timeline = baseline.calibration, graph.host.timeline
     if calibration is None or timeline.steady is None:
         return None

@@ -142,7 +142,10 @@ class Calibration(Fit):
 
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
-    """Fit what the profiler took for each event."""
+    """Fit what the profiler took for each event.
+
+    None where nothing was timed or launched, or the host does not go on to another step.
+    """
     info = graph.host.timeline.trace.info
     timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
     if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
@@ -322,7 +325,6 @@ def _between_calls(
     # A thread that was woken counts from its wake-up; the edge between steps is the end of one and
     # the beginning of the other.
     source, target, via = program.source, program.target, program.via
-    source, target, via = program.source, program.target, program.via
     thread = program.thread_index
     since_ns, until_ns = program.moment_ns[source], begin_ns[target]
     is_new = program.event_id[source] != program.event_id[target]
@@ -457,7 +459,6 @@ class RecordedEvents:
 
 
 def _calls_of_steps(graph: Graph, program: Program) -> BoolArray:
-    timeline = graph.host.timeline
     if not program.is_repeated:
         return np.zeros(len(program), dtype=np.bool_)
     timeline = graph.host.timeline

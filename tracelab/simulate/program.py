@@ -111,7 +111,10 @@ class Program(Arrays):
         return len(self.kind)
 
     def select(self, nodes: BoolArray, edges: BoolArray, source: IndexArray) -> Program:
-        """Select some nodes (bool[n]), and the edges (bool[e]) between these from new sources."""
+        """Select some nodes (bool[n]), and the edges (bool[e]) between these.
+
+        Edges come from new sources (intp[e]), ABSENT for none.
+        """
         edges = edges & nodes[self.target] & nodes[source] & (source != ABSENT)
         number = np.full(len(self), ABSENT, dtype=np.intp)
         number[nodes] = np.arange(int(nodes.sum()))

@@ -139,7 +139,10 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
 
 
 def host_steps(timeline: Timeline, program: Program) -> IndexArray:
-    """intp[n], index into `Timeline.steps` of the step in which the host made each node's call."""
+    """intp[n], index into `Timeline.steps` of the step in which the host made each node's call.
+
+    ABSENT before the first step.
+    """
     trace, launch = timeline.trace, program.launch_node
     call = np.where(launch == ABSENT, np.arange(len(program)), launch)
     step_start_ns = trace.start_ns[[step.event_id for step in timeline.steps]]

@@ -38,7 +38,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import Nesting, groups_of, match_names
+from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, ReadArguments
@@ -79,6 +79,9 @@ _MAX_NCHW_SHARE = 0.1
 # Share of kernels that say the same length: 0.49 to 0.69 where passes run whole sequences, 0.09
 # with a cache.
 _LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
+# Shorter ones may be of other things than tokens, and passes over fewer tokens only read weights.
+_MIN_LENGTH, _MAX_LENGTH, _MIN_TOKENS = 32, 1 << 24, 1024
+_ATTENDS = r"softmax|attention|attn"
 # Of a run, and those that show whether it is worth reading all.
 _MIN_PASSES, _FIRST_PASSES = 3, 6
 _MAX_BLOCKS = 1 << 62
@@ -193,7 +196,11 @@ def next_to_base_layer(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def layout_changes(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The launches of cuDNN's kernels that change the layout, where they go on."""
+    """The launches of cuDNN's kernels that change the layout, where they go on.
+
+    None where normalization without the other layout takes a tenth as long, or all convolutions are
+    of sequences.
+    """
     timeline = graph.host.timeline
     of_sequences = len(operators_named(timeline, _OF_SEQUENCES))
     if of_sequences and not len(operators_named(timeline, _OF_IMAGES)):
@@ -213,10 +220,12 @@ def passes_over_growing_sequence(
 ) -> Int64Array:
     """The outermost modules' calls for the sequence of the call before and one token more.
 
-    Most kernels grow by the blocks of one token; their quotient is the length before.
+    Most kernels grow by the blocks of one token; their quotient is the length before. Modules
+    without attention keep no keys and values.
     """
     timeline = graph.host.timeline
     trace, modules = timeline.trace, Nesting(timeline.trace, events)
+    attends = counts_inside(trace, modules.event_id, operators_named(timeline, _ATTENDS)) > 0
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT))
     rows = rows[np.argsort(trace.start_ns[timeline.launch_id[rows]], kind="stable")]
     innermost = modules.innermost(timeline.launch_id[rows])
@@ -231,7 +240,7 @@ def passes_over_growing_sequence(
     runs = []
     for _, run in groupby(calls, looks):
         index, own = zip(*run, strict=True)
-        if len(index) >= _MIN_PASSES:
+        if len(index) >= _MIN_PASSES and attends[list(index)].all():
             looked_at = np.linspace(0, len(own[0]) - 1, _LOOKED_AT).astype(np.intp)
             kernels = timeline.event_id[rows[np.stack(own)[:, looked_at]]]
             runs.append((modules.event_id[list(index)], kernels))
@@ -254,11 +263,15 @@ def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]
     for kernels in runs:
         blocks = np.array([[_blocks(known.get(x, {})) for x in row] for row in kernels.tolist()])
         before, more = blocks[:-1], np.diff(blocks, axis=0)
-        has_length = (more > 0) & (before % more.clip(1) == 0)
-        length = np.where(has_length, before // more.clip(1), 0)
+        length = before // more.clip(1)
+        has_length = (more > 0) & (before % more.clip(1) == 0) & (length < _MAX_LENGTH)
+        length[~has_length] = 0
         usual = np.array([np.bincount(row[row > 0], minlength=1).argmax() for row in length])
         is_usual = (length == usual[:, None]) & has_length
-        usual[is_usual.mean(axis=1) < _MIN_SAME_LENGTH] = 0
+        # Norms have a block for each token, others no fewer than a few tokens each.
+        tokens = before.min(axis=1, where=is_usual, initial=_MAX_BLOCKS)
+        is_known = (usual >= _MIN_LENGTH) & (tokens >= _MIN_TOKENS)
+        usual[~is_known | (is_usual.mean(axis=1) < _MIN_SAME_LENGTH)] = 0
         goes_on = (np.diff(usual) == 1) & (usual[:-1] > 0)
         grows = np.zeros(len(kernels), dtype=np.bool_)
         grows[1:-1] |= goes_on

@@ -136,7 +136,10 @@ def opening_of(key: str) -> re.Pattern[bytes]:
 
 
 def outermost_array(data: bytes, key: str) -> int | None:
-    """The offset after the bracket that opens the array under a key of the outermost object."""
+    """The offset after the bracket that opens the array under a key of the outermost object.
+
+    None without such a key.
+    """
     opening = opening_of(key)
     depth = 0
     for token in _TOKEN.finditer(data):

@@ -7,12 +7,13 @@ from tests.build.rows import operator, python
 
 FOUND = "no-key-value-cache"
 # A step is a pass of so many kernels.
-KERNELS, BATCH = 24, 4
+KERNELS, BATCH = 24, 16
 
 
 def run_pass(program):
     program.add(python, "nn.Module: GPT_0", 100, 5_000)
     program.add(python, "nn.Module: Block_0", 110, 4_990)
+    program.add(operator, "aten::softmax", 120, 180)
     for i in range(KERNELS):
         program.launch(200 + 100 * i, 205 + 100 * i)
 
@@ -42,6 +43,9 @@ def blocks(lengths, growing=KERNELS):
         ([100, 101, 102, 100, 101], {FOUND: 2}),  # another sequence begins
         ([100, 101, 103, 104, 106], {}),
         ([100, 100, 100, 100, 100], {}),
+        ([63, 64, 65, 66, 67], {FOUND: 3}),  # 1,008 tokens, then 1,024
+        ([1, 2, 3, 4, 5], {}),  # sizes of batches, or of images
+        ([1 << 40, (1 << 40) + 1, (1 << 40) + 2, 1, 1], {}),
         ([104, 103, 102, 101, 100], {}),
     ],
 )
@@ -51,7 +55,7 @@ def test_passes_for_one_token_more_than_the_one_before(lengths, found):
 
 @pytest.mark.parametrize(("steps", "found"), [(3, {FOUND: 2}), (2, {})])
 def test_two_passes_may_grow_by_chance(steps, found):
-    assert recognized(run_pass, steps=steps, arguments=blocks([9, 10, 11])) == found
+    assert recognized(run_pass, steps=steps, arguments=blocks([100, 101, 102])) == found
 
 
 @pytest.mark.parametrize(("growing", "found"), [(6, {FOUND: 4}), (5, {})])
@@ -59,6 +63,15 @@ def test_a_quarter_of_the_kernels_grow(growing, found):
     # Where keys and values are kept, those grow that read and write them.
     arguments = blocks([100, 101, 102, 103, 104], growing)
     assert recognized(run_pass, arguments=arguments) == found
+
+
+def test_what_does_not_attend_keeps_no_keys():
+    def run(program):
+        run_pass(program)
+        [softmax] = [row for row in program.rows if row.name == "aten::softmax"]
+        program.rows.remove(softmax)
+
+    assert recognized(run, arguments=blocks([100, 101, 102, 103, 104])) == {}
 
 
 def test_sequences_of_training_may_grow():
