@@ -26,8 +26,6 @@ from tracelab.report.load import parse_report
 from tracelab.report.schema import Report
 
 _SCHEMA = "tracelab.parts/1"
-# What a report says depends on these; the other options are those of one machine.
-_OPTIONS = ("all_pairs", "comm_pattern", "job", "prices", "step", "step_on")
 _MOMENTS = ("starts", "ends", "start_ns", "end_ns", "since_ns", "launched_ns", "moment_ns")
 _Moments = NDArray[np.int64]
 _ERRORS = {error.exit_code: error for error in TracelabError.__subclasses__()}
@@ -47,17 +45,28 @@ class _Result(Record):
     part: bytes | None
 
 
+class _Options(Record):
+    """The options that a report depends on; all others are those of one machine."""
+
+    all_pairs: bool
+    comm_pattern: tuple[str, ...]
+    job: bool
+    prices: bool
+    step: int | None
+    step_on: str
+
+
 class _Parts(Record):
     schema: str
     version: str
     paths: tuple[str, ...]
-    options: dict[str, Any]
+    options: _Options
     results: tuple[_Result, ...]
 
 
 def pack_parts(results: Sequence[FileResult], paths: Sequence[str], options: Options) -> bytes:
     """Pack the results of one node's files, analyzed as several, for a job that is merged later."""
-    chosen = {name: getattr(options, name) for name in _OPTIONS}
+    chosen = msgspec.convert(options, _Options, from_attributes=True)
     parts = _Parts(_SCHEMA, __version__, tuple(paths), chosen, tuple(map(_packed, results)))
     return lzma.compress(msgspec.msgpack.encode(parts))
 
@@ -90,7 +99,7 @@ def merge_parts(paths: Sequence[str]) -> tuple[Report, list[FileResult], Options
     file_of: dict[int, str] = {}
     for path in paths:
         parts, of_file = _read(path)
-        for name, value in parts.options.items():
+        for name, value in msgspec.structs.asdict(parts.options).items():
             other = options.setdefault(name, value)
             if value != other:
                 raise UsageError(f"`{name}` is {other!r} in {paths[0]}, {value!r} in {path}")

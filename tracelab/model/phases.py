@@ -313,7 +313,7 @@ class ModulePaths:
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 
     def modules_of(self, events: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost module around each event, or its thread's wait; or ABSENT."""
+        """int64[k], the innermost module around each event, or its thread's wait; else ABSENT."""
         module = self._calls.innermost(events)
         open_ = np.flatnonzero(module == ABSENT)
         waiting = waiting_threads(self._timeline, events[open_])
