@@ -42,6 +42,11 @@ def calls_of_name(trace: Trace, test: Callable[[str], object]) -> IndexArray:
     return calls[np.argsort(trace.start_ns[calls], kind="stable")]
 
 
+def sample(count: int, most: int) -> IndexArray:
+    """Indices of at most so many of `count` things, as far apart as can be, ascending."""
+    return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
+
+
 def groups_of(values: IntArray) -> Iterator[tuple[int, IndexArray]]:
     """Every value but ABSENT, ascending, and the indexes where it stands, ascending."""
     if not len(values):

@@ -16,7 +16,7 @@ from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.findings.context import Context
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, sample
 from tracelab.model.trace import ABSENT
 
 # Samples, as arguments are read from the file: of steps, of calls in each, of launches after each.
@@ -52,7 +52,7 @@ def find_change(context: Context, repetitions: Iterable[IndexArray]) -> Change |
         row = _first_difference(kernels, names, usual[0], other[0])
         return Change(context.kernel_name(row), has_shapes=False)
     rows = np.stack([kernels[i] for i in usual[:_REPETITIONS]])
-    rows = rows[:, _sample(rows.shape[1], _MIN_KERNELS_OF_REPETITION)]
+    rows = rows[:, sample(rows.shape[1], _MIN_KERNELS_OF_REPETITION)]
     operators = timeline.operators
     operator = operators.innermost(timeline.launch_id[rows.ravel()])
     operator_id = np.append(operators.event_id, ABSENT)[operator].reshape(rows.shape)
@@ -81,8 +81,8 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     in_step = [np.flatnonzero(step == index) for index in steady.indices]
     if len(in_step) < 2 or len({len(calls) for calls in in_step}) > 1 or not len(in_step[0]):
         return False
-    calls = _sample(len(in_step[0]), _CALLS)
-    chosen = np.stack([in_step[i][calls] for i in _sample(len(in_step), _STEPS).tolist()])
+    calls = sample(len(in_step[0]), _CALLS)
+    chosen = np.stack([in_step[i][calls] for i in sample(len(in_step), _STEPS).tolist()])
     rows = _rows_after(context, call_id[chosen.ravel()], step[chosen.ravel()])
     known = np.unique(rows[rows != ABSENT])
     arguments = context.arguments(timeline.event_id[known].tolist())
@@ -95,10 +95,6 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     grids = (arguments[int(timeline.event_id[row])].get("grid") or [] for row in known.tolist())
     has_blocks = any(size != 1 for grid in grids for size in grid)
     return has_blocks and all(other == first for other in others)
-
-
-def _sample(count: int, most: int) -> IndexArray:
-    return np.unique(np.linspace(0, max(0, count - 1), most).astype(np.intp))[:count]
 
 
 def _dimensions(arguments: Mapping[str, Any]) -> str:

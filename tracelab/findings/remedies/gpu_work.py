@@ -38,7 +38,7 @@ from tracelab.model.frames import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names
+from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names, sample
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, ReadArguments
@@ -80,7 +80,8 @@ _MAX_NCHW_SHARE = 0.1
 # with a cache.
 _LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
 # Shorter ones may be of other things than tokens, and passes over fewer tokens only read weights.
-_MIN_LENGTH, _MAX_LENGTH, _MIN_TOKENS = 32, 1 << 24, 1024
+_MIN_LENGTH, _MAX_LENGTH, _MIN_TOKENS = 32, 1 << 20, 1024
+# Modules without it keep no keys and values.
 _ATTENDS = r"softmax|attention|attn"
 # Of a run, and those that show whether it is worth reading all.
 _MIN_PASSES, _FIRST_PASSES = 3, 6
@@ -220,8 +221,7 @@ def passes_over_growing_sequence(
 ) -> Int64Array:
     """The outermost modules' calls for the sequence of the call before and one token more.
 
-    Most kernels grow by the blocks of one token; their quotient is the length before. Modules
-    without attention keep no keys and values.
+    Most kernels grow by the blocks of one token; their quotient is the length before.
     """
     timeline = graph.host.timeline
     trace, modules = timeline.trace, Nesting(timeline.trace, events)
@@ -241,7 +241,7 @@ def passes_over_growing_sequence(
     for _, run in groupby(calls, looks):
         index, own = zip(*run, strict=True)
         if len(index) >= _MIN_PASSES and attends[list(index)].all():
-            looked_at = np.linspace(0, len(own[0]) - 1, _LOOKED_AT).astype(np.intp)
+            looked_at = sample(len(own[0]), _LOOKED_AT)
             kernels = timeline.event_id[rows[np.stack(own)[:, looked_at]]]
             runs.append((modules.event_id[list(index)], kernels))
     firsts = _grow([kernels[:_FIRST_PASSES] for _, kernels in runs], arguments)
