@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -198,3 +200,12 @@ ends_capture = name_test(rf"{_API}StreamEndCapture")
 # A call that can ask for programmatic dependent launch. HIP has extended launches, too, but no
 # attribute for that: on ROCm up to 7.2 a kernel that begins early was not allowed to.
 is_extended_launch = name_test(r"^(?:cuda|cu)LaunchKernelEx")
+
+
+def blocks_of(arguments: Mapping[str, Any]) -> int:
+    """Blocks of a kernel, by its "args"; 0 where these do not say, or not what 64 bits hold."""
+    grid = arguments.get("grid")
+    if not isinstance(grid, list) or not all(type(size) is int and size > 0 for size in grid):
+        return 0
+    blocks = math.prod(grid)
+    return blocks if len(grid) == 3 and blocks < 1 << 62 else 0

@@ -262,8 +262,10 @@ def test_what_waiting_for_a_size_costs_is_a_price_where_the_size_never_changes(r
     assert (same.saves_ns, same.saves_reason) == (pytest.approx(115 * US, abs=8 * US), None)
 
 
-def test_and_else_a_bound(report_of):
-    [bound] = sized(report_of, blocks=lambda step: 64 + step)
+@pytest.mark.parametrize("blocks", [lambda step: 64 + step, lambda _: "64"])
+def test_and_else_a_bound(report_of, blocks):
+    """As well where the file is damaged."""
+    [bound] = sized(report_of, blocks=blocks)
     assert (bound.saves_ns, bound.saves_low_ns, bound.saves_reason) == (None, None, UNMET)
     assert bound.saves_high_ns >= 107 * US  # 115, and what the replay is uncertain by
     assert bound.severity == WARNING  # 12 % of a step, or nothing

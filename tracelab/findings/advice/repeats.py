@@ -15,7 +15,7 @@ from tracelab.base.arrays import Record
 from tracelab.base.intervals import IndexArray, Int64Array
 from tracelab.findings.candidates import grouped
 from tracelab.findings.context import Context
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, blocks_of
 from tracelab.model.lookup import groups_of, sample
 from tracelab.model.trace import ABSENT
 
@@ -92,8 +92,7 @@ def have_same_sizes(context: Context, call_id: Int64Array) -> bool:
     }
     in_steps = rows.reshape(len(chosen), -1).tolist()
     first, *others = ([launches.get(row) for row in of_step] for of_step in in_steps)
-    grids = (arguments[int(timeline.event_id[row])].get("grid") or [] for row in known.tolist())
-    has_blocks = any(size != 1 for grid in grids for size in grid)
+    has_blocks = any(blocks_of(arguments[x]) > 1 for x in timeline.event_id[known].tolist())
     return has_blocks and all(other == first for other in others)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +35,7 @@ from tracelab.model.frames import (
     is_source_function,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, blocks_of
 from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names, sample
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
@@ -85,7 +83,6 @@ _MIN_LENGTH, _MAX_LENGTH, _MIN_TOKENS = 32, 1 << 20, 1024
 _ATTENDS = r"softmax|attention|attn"
 # Of a run, and those that show whether it is worth reading all.
 _MIN_PASSES, _FIRST_PASSES = 3, 6
-_MAX_BLOCKS = 1 << 62
 _OF_SEQUENCES, _OF_IMAGES = r"^aten::conv(?:_transpose)?1d$", r"^aten::conv(?:_transpose)?[23]d$"
 
 
@@ -261,7 +258,7 @@ def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]
     known = arguments(np.concatenate([kernels.ravel() for kernels in runs]).tolist())
     grow = []
     for kernels in runs:
-        blocks = np.array([[_blocks(known.get(x, {})) for x in row] for row in kernels.tolist()])
+        blocks = np.array([[blocks_of(known.get(x, {})) for x in row] for row in kernels.tolist()])
         before, more = blocks[:-1], np.diff(blocks, axis=0)
         length = before // more.clip(1)
         has_length = (more > 0) & (before % more.clip(1) == 0) & (length < _MAX_LENGTH)
@@ -269,7 +266,7 @@ def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]
         usual = np.array([np.bincount(row[row > 0], minlength=1).argmax() for row in length])
         is_usual = (length == usual[:, None]) & has_length
         # Norms have a block for each token, others no fewer than a few tokens each.
-        tokens = before.min(axis=1, where=is_usual, initial=_MAX_BLOCKS)
+        tokens = before.min(axis=1, where=is_usual, initial=np.iinfo(np.int64).max)
         is_known = (usual >= _MIN_LENGTH) & (tokens >= _MIN_TOKENS)
         usual[~is_known | (is_usual.mean(axis=1) < _MIN_SAME_LENGTH)] = 0
         goes_on = (np.diff(usual) == 1) & (usual[:-1] > 0)
@@ -278,12 +275,3 @@ def _grow(runs: Sequence[IntArray], arguments: ReadArguments) -> list[BoolArray]
         grows[2:] |= goes_on
         grow.append(grows)
     return grow
-
-
-def _blocks(arguments: Mapping[str, Any]) -> int:
-    """Blocks of a kernel, by its "args"; 0 where these do not say."""
-    grid = arguments.get("grid")
-    if not isinstance(grid, list) or not all(type(size) is int and size > 0 for size in grid):
-        return 0
-    blocks = math.prod(grid)
-    return blocks if len(grid) == 3 and blocks < _MAX_BLOCKS else 0

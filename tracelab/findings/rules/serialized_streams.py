@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule, load_rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.kernel_kinds import Kind
+from tracelab.model.kernel_kinds import Kind, blocks_of
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import kernel_text
 
@@ -112,14 +111,8 @@ def _blocks_per_multiprocessor(
     blocks = arguments.get("blocks per SM")
     if isinstance(blocks, int | float):
         return blocks
-    launched = _blocks(arguments)
+    launched = blocks_of(arguments)
     return launched / multiprocessors if multiprocessors and launched else None
-
-
-def _blocks(arguments: Mapping[str, Any]) -> int | None:
-    grid = arguments.get("grid")
-    is_known = isinstance(grid, list) and all(type(size) is int and size > 0 for size in grid)
-    return math.prod(grid) if is_known and grid else None
 
 
 _OTHER_BLOCKERS = (
@@ -159,11 +152,10 @@ def few_blocks(context: Context) -> str:
     first = chosen[np.argsort(timeline.start_ns[chosen], kind="stable")][:_MAX_LAUNCHES]
     event_ids = timeline.event_id[first].tolist()
     arguments = context.arguments(event_ids)
-    blocks = [_blocks(arguments[event_id]) for event_id in event_ids]
-    known = [number for number in blocks if number is not None]
-    if len(known) < len(blocks) or max(known) > _MAX_BLOCKS_PER_MULTIPROCESSOR * count:
+    blocks = [blocks_of(arguments[event_id]) for event_id in event_ids]
+    least, most = min(blocks), max(blocks)
+    if not 0 < least <= most <= _MAX_BLOCKS_PER_MULTIPROCESSOR * count:
         return ""
-    least, most = min(known), max(known)
     number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     what = "block leaves" if most == 1 else "blocks leave"
     of_first = f"in its first {_MAX_LAUNCHES:,} launches " if len(chosen) > _MAX_LAUNCHES else ""
