@@ -27,8 +27,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tracelab.base import printing
-from tracelab.base.version import __version__
+from tracelab.base import __version__, printing
 
 if TYPE_CHECKING:
     from tracelab.analysis.reports import analyze as analyze, whatif as whatif

@@ -16,8 +16,7 @@ import numpy as np
 
 from tracelab.base.intervals import gaps, join, subtract, union
 from tracelab.job.matching import Basis, Matches
-from tracelab.job.part import PartSteps, RankPart, Work
-from tracelab.job.pipeline_passes import Passes
+from tracelab.job.part import PartSteps, Passes, RankPart, Work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.phases import Phase

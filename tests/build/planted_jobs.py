@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.build.files import Event
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array
 
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation", "cuda_event")
 _MOST_LISTED = 30  # PyTorch cuts longer lists of ranks

@@ -17,7 +17,7 @@ import numpy as np
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.model.trace import ABSENT, GroupText, Messages, SparseColumn, Trace
 from tracelab.read.reader import read_trace

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli import commands
 from tests.conftest import Ran
-from tracelab.base.version import __version__
+from tracelab.base import __version__
 from tracelab.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]

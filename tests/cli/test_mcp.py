@@ -11,9 +11,9 @@ import pytest
 
 from tests.bundled_traces import FOLDER
 from tracelab.analysis import reports
+from tracelab.base import __version__
 from tracelab.base.errors import UsageError
 from tracelab.base.options import Options
-from tracelab.base.version import __version__
 from tracelab.cli import answers, mcp as command
 from tracelab.cli.answers import MAX_LETTERS, MAX_PICTURE_BYTES, Traces, answer_to
 

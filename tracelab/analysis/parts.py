@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.analysis.reports import FileResult, drop_program, merge_results
+from tracelab.base import __version__
 from tracelab.base.arrays import Record
 from tracelab.base.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.base.options import Options
-from tracelab.base.version import __version__
 from tracelab.job.part import RankPart
 from tracelab.job.replay import MAX_RANKS
 from tracelab.read.streams import READ_ERRORS, Source, open_source

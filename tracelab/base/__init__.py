@@ -1,1 +1,3 @@
-"""Arrays, intervals, texts, errors and options: what the other subpackages build on."""
+"""Arrays, intervals, texts, errors, options, the version: what the other subpackages build on."""
+
+__version__ = "0.1.0"

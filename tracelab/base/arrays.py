@@ -1,4 +1,4 @@
-"""Base classes of results: immutable, a `repr` of one line, read-only arrays."""
+"""Types of columns, and bases of results: immutable, a `repr` of one line, read-only arrays."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+IntArray = NDArray[np.integer[Any]]
+Int8Array = NDArray[np.int8]
+Int32Array = NDArray[np.int32]
+Int64Array = NDArray[np.int64]
 
 ABSENT = -1  # in a column of integers: none, or not known
 

@@ -5,20 +5,10 @@ A set is kept sorted, disjoint, not touching, none empty: two equal sets are equ
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from tracelab.base.arrays import Arrays
-
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
-IntArray = NDArray[np.integer[Any]]
-Int8Array = NDArray[np.int8]
-Int32Array = NDArray[np.int32]
-Int64Array = NDArray[np.int64]
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array
 
 
 class Intervals(Arrays):

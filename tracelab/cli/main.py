@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from tracelab.base import __version__
 from tracelab.base.errors import OutputError
-from tracelab.base.version import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.cache import cache
 from tracelab.cli.check import check

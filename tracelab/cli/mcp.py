@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.base import __version__
 from tracelab.base.errors import MissingSupportError
-from tracelab.base.version import __version__
 from tracelab.cli.options import Analyzed, analyzes, sentence_and_code
 from tracelab.system.console import tell
 

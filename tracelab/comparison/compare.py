@@ -15,9 +15,9 @@ import numpy as np
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult, analyze_file, merge_results
+from tracelab.base import __version__
 from tracelab.base.errors import UnreadableInputError, UsageError
 from tracelab.base.options import DEFAULTS, Options, require_types
-from tracelab.base.version import __version__
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from msgspec import field
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import BoolArray, Int64Array, IntArray, Intervals, join
+from tracelab.base.arrays import BoolArray, Int64Array, IntArray, Record
+from tracelab.base.intervals import Intervals, join
 from tracelab.findings.finding import CALL_SITE_FIELDS, SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.model.program.call_sites import CallSite

@@ -8,18 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import read_only
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int64Array,
-    IntArray,
-    Intervals,
-    clip,
-    intersect,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray, read_only
+from tracelab.base.intervals import Intervals, clip, intersect, measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.advice.needs import host_needs
 from tracelab.findings.candidates import most_expensive

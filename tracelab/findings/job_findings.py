@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.intervals import IndexArray, Int64Array, measure_within, union
+from tracelab.base.arrays import IndexArray, Int64Array
+from tracelab.base.intervals import measure_within, union
 from tracelab.base.names import short_kernel_name
 from tracelab.findings.finding import (
     CRITICAL,

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import BoolArray, IndexArray
+from tracelab.base.arrays import BoolArray, IndexArray, Record
 from tracelab.base.options import Options
 from tracelab.findings.attribution import merge_group, step_ns_of, steps_of
 from tracelab.findings.context import Context

@@ -32,16 +32,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import (
-    BoolArray,
-    Int64Array,
-    IntArray,
-    Intervals,
-    intersect,
-    measure,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, Int64Array, IntArray, Record, read_only
+from tracelab.base.intervals import Intervals, intersect, measure, union
 from tracelab.findings.finding import MAX_SHORT_LETTERS
 from tracelab.findings.places import PLACE
 from tracelab.measures.idle_causes import Bubbles

@@ -16,8 +16,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart
 from tracelab.measures.measure import constrained, summed

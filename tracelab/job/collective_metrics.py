@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Arrays, Int64Array, Record
 from tracelab.job.lateness import OTHER_COLLECTIVE, Explanation, Lateness, MoreWork, explain
 from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.operation_members import Members

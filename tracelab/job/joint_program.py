@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.job.matching import ENDS_TOGETHER
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, Int64Array, measure_within
+from tracelab.base.arrays import Arrays, BoolArray, Int64Array, Record
+from tracelab.base.intervals import measure_within
 from tracelab.base.names import short_kernel_name
 from tracelab.job.operation_members import Members
 from tracelab.job.part import Culprit, RankPart, Work

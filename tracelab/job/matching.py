@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated, rows_at
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, concatenated, rows_at
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.lookup import expand_ranges, groups_of

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array, Record
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import (
     BandwidthMetrics,

@@ -8,16 +8,8 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int64Array,
-    intersect,
-    measure_within,
-    subtract,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record
+from tracelab.base.intervals import intersect, measure_within, subtract, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.matching import ENDS_TOGETHER, Matches
 from tracelab.job.part import RankPart

@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.idle_culprits import busy_with, outermost_around
 from tracelab.model.binding import Constraint

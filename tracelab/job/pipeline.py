@@ -17,16 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import (
-    Int64Array,
-    Intervals,
-    clip,
-    join,
-    measure,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import Arrays, Int64Array, Record
+from tracelab.base.intervals import Intervals, clip, join, measure, measure_within, union
 from tracelab.job.operation_members import Members
 from tracelab.job.part import RankPart, Work
 from tracelab.job.pipeline_stages import Chain, Message, find_chains

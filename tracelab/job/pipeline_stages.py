@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import IndexArray
+from tracelab.base.arrays import IndexArray, Record
 from tracelab.job.part import RankPart
 from tracelab.model.collectives import Operation
 from tracelab.model.phases import Phase

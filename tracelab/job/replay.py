@@ -13,8 +13,8 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import IndexArray, Int64Array, measure_within, union
+from tracelab.base.arrays import Arrays, IndexArray, Int64Array, Record, read_only
+from tracelab.base.intervals import measure_within, union
 from tracelab.job.joint_program import Joined, find_meetings, join
 from tracelab.job.lateness import MoreWork
 from tracelab.job.matching import Basis

@@ -12,15 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import (
-    IndexArray,
-    Int64Array,
-    Intervals,
-    measure_within,
-    overlapping_pairs,
-    union,
-)
+from tracelab.base.arrays import IndexArray, Int64Array, Record
+from tracelab.base.intervals import Intervals, measure_within, overlapping_pairs, union
 from tracelab.job.lateness import (
     BEFORE_RECORDING,
     LATE_LAUNCH,

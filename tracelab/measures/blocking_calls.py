@@ -19,16 +19,16 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record, concatenated, rows_at
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     IndexArray,
     Int32Array,
     Int64Array,
-    Intervals,
-    measure_within,
-    overlapping_pairs,
-    union,
+    Record,
+    concatenated,
+    rows_at,
 )
+from tracelab.base.intervals import Intervals, measure_within, overlapping_pairs, union
 from tracelab.measures.idle_causes import Gaps, device_gaps, inside_replays
 from tracelab.measures.measure import Measure, constrained, summed
 from tracelab.model.blocking_calls import Blocking, BlockingCalls

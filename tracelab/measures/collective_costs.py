@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, rows_at
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, IntArray, rows_at
 from tracelab.measures.exposed import Exposed
 from tracelab.model.collectives import Collectives, Operation, collectives
 from tracelab.model.kernel_kinds import Kind

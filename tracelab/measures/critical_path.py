@@ -17,8 +17,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import IndexArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.arrays import Arrays, IndexArray, Int8Array, Int32Array, Int64Array, Record
 from tracelab.measures.blocking_calls import rows_awaited_by_calls
 from tracelab.measures.measure import Measure, keyed_by, summed
 from tracelab.model.binding import Constraint

@@ -5,18 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int8Array,
-    Int64Array,
-    Intervals,
-    join,
-    overlapping_pairs,
-    subtract,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int64Array, concatenated
+from tracelab.base.intervals import Intervals, join, overlapping_pairs, subtract, union
 from tracelab.measures.independent_work import (
     Side,
     independent_work_ns,

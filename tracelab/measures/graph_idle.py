@@ -11,8 +11,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import IndexArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.arrays import Arrays, IndexArray, Int8Array, Int32Array, Int64Array, Record
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.binding import Constraint

@@ -15,19 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Arrays, concatenated, read_only, rows_at
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int8Array,
     Int32Array,
     Int64Array,
-    Intervals,
-    intersect,
-    measure_within,
-    subtract,
-    union,
+    concatenated,
+    read_only,
+    rows_at,
 )
+from tracelab.base.intervals import Intervals, intersect, measure_within, subtract, union
 from tracelab.model.binding import REASONS, Reason
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING_RECORDED, Host

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, Int64Array, IntArray
+from tracelab.base.arrays import Arrays, BoolArray, Int64Array, IntArray, Record
 from tracelab.measures.idle_causes import Bubbles, Cause, Pairs
 from tracelab.measures.measure import Measure
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait

@@ -13,16 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from tracelab.base.arrays import read_only
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int8Array,
-    Int64Array,
-    Intervals,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import BoolArray, IndexArray, Int8Array, Int64Array, read_only
+from tracelab.base.intervals import Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.frames import is_autograd_node
 from tracelab.model.kernel_kinds import Kind, copy_direction

@@ -32,9 +32,8 @@ import orjson
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from tracelab.base.arrays import Record
+from tracelab.base.arrays import Int64Array, IntArray, Record
 from tracelab.base.errors import MissingSupportError
-from tracelab.base.intervals import Int64Array, IntArray
 from tracelab.base.printing import Shown
 from tracelab.base.safe_text import clean, counted, json_bytes
 from tracelab.system.files import write_file

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import ABSENT, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import ABSENT, Int64Array, Record
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.what_ran import line_name
 from tracelab.model.graph import Graph

@@ -11,10 +11,8 @@ from typing import Annotated
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
+from tracelab.base.arrays import Arrays, IndexArray, Int64Array, Record
 from tracelab.base.intervals import (
-    IndexArray,
-    Int64Array,
     Intervals,
     intersect,
     join,

@@ -9,17 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated, read_only
-from tracelab.base.intervals import (
-    IndexArray,
-    Int8Array,
-    Int64Array,
-    Intervals,
-    intersect,
-    measure,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import Arrays, IndexArray, Int8Array, Int64Array, concatenated, read_only
+from tracelab.base.intervals import Intervals, intersect, measure, measure_within, union
 from tracelab.measures.overlap import compared_streams
 from tracelab.model.activities import Stream
 from tracelab.model.binding import Constraint

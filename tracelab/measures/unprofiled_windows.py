@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, read_only
-from tracelab.base.intervals import BoolArray, FloatArray, Int32Array, Int64Array, measure_within
+from tracelab.base.arrays import Arrays, BoolArray, FloatArray, Int32Array, Int64Array, read_only
+from tracelab.base.intervals import measure_within
 from tracelab.measures.idle_causes import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

@@ -9,19 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, concatenated, rows_at
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int8Array,
     Int64Array,
     IntArray,
-    Intervals,
-    contains,
-    join,
-    overlapping_pairs,
-    union,
+    concatenated,
+    rows_at,
 )
+from tracelab.base.intervals import Intervals, contains, join, overlapping_pairs, union
 from tracelab.measures.idle_causes import Bubbles
 from tracelab.measures.measure import summed
 from tracelab.measures.unprofiled_windows import HostClock

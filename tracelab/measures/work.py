@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array, IntArray
+from tracelab.base.arrays import Int64Array, IntArray, Record
 from tracelab.measures.measure import (
     MAX_ROWS,
     OTHERS,

@@ -7,18 +7,17 @@ from functools import cached_property
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int8Array,
     Int32Array,
     Int64Array,
-    Intervals,
-    clip,
-    measure,
-    union,
+    Record,
+    read_only,
 )
+from tracelab.base.intervals import Intervals, clip, measure, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import Nesting, match_names, range_of

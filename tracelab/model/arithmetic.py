@@ -12,8 +12,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, FloatArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, FloatArray, IndexArray, Int64Array, Record
 from tracelab.base.names import name_test
 from tracelab.model.kernel_kinds import Kind, work_of
 from tracelab.model.lookup import match_names
@@ -45,6 +44,10 @@ is_half_product = name_test(
     re.IGNORECASE,
 )
 is_float32_attention = name_test(r"fmha_cutlass[FB]_f32_")
+# A product in half precision whose sizes only let it read 2, 4 or 8 bytes at a time, not 16.
+is_unaligned_product = name_test(r"f16_\w*gemm_\w*_align[124]\b")
+is_bluestein_transform = name_test("bluestein_fft")  # for lengths with a large prime factor
+adds_up_rows = name_test("indexing_backward_kernel")  # those of one index one after the other
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")
 # A kernel computes element by element, sums up or copies one tensor: bound by memory.
 is_elementwise = name_test(

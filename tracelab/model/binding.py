@@ -16,8 +16,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array, measure_within
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int64Array
+from tracelab.base.intervals import measure_within
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import (

@@ -9,18 +9,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int8Array,
-    Int32Array,
-    Int64Array,
-    Intervals,
-    contains,
-    measure,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.intervals import Intervals, contains, measure, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.frames import is_profiler_frame
 from tracelab.model.kernel_kinds import (

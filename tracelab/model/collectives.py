@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int8Array,
     Int32Array,
     Int64Array,
     IntArray,
+    Record,
 )
 from tracelab.base.names import qualified_name
 from tracelab.model.kernel_kinds import Kind, is_graph_launch

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import is_copy_kernel, is_graph_launch, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.lost_work import Captures, find_captures

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int64Array, Record
 from tracelab.model.binding import Awaited, Binding, Constraint, bind
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.host import Host

@@ -11,14 +11,18 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int8Array,
     Int32Array,
     Int64Array,
     IntArray,
+    Record,
+    read_only,
+)
+from tracelab.base.intervals import (
     Intervals,
     contains,
     gaps,

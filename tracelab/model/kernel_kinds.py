@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tracelab.base.arrays import IndexArray, Int8Array
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import IndexArray, Int8Array
 from tracelab.base.names import name_test
 from tracelab.model.trace import Category, Trace
 

@@ -9,8 +9,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int64Array, Record
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 

@@ -9,8 +9,8 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import read_only
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals, union
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray, read_only
+from tracelab.base.intervals import Intervals, union
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 _Number = TypeVar("_Number", bound=np.generic)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int8Array, Int64Array, Record
 from tracelab.model.activities import Activities
 from tracelab.model.kernel_kinds import (
     begins_capture,

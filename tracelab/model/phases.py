@@ -10,17 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.intervals import (
-    Int8Array,
-    Int32Array,
-    Int64Array,
-    IntArray,
-    Intervals,
-    contains,
-    join,
-    subtract,
-    union,
-)
+from tracelab.base.arrays import Int8Array, Int32Array, Int64Array, IntArray
+from tracelab.base.intervals import Intervals, contains, join, subtract, union
 from tracelab.base.names import name_test
 from tracelab.model.frames import MODULE_PREFIX, is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import NOTHING_RECORDED, Host

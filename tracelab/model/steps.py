@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.base.arrays import Record
+from tracelab.base.arrays import IndexArray, Int32Array, Int64Array, Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import IndexArray, Int32Array, Int64Array, Intervals, union
+from tracelab.base.intervals import Intervals, union
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT, Category, Trace

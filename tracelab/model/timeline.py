@@ -9,8 +9,8 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array, measure_within
+from tracelab.base.arrays import BoolArray, IndexArray, Int32Array, Int64Array, Record
+from tracelab.base.intervals import measure_within
 from tracelab.base.options import PROFILER_STEP
 from tracelab.model.activities import Activities, Stream
 from tracelab.model.kernel_kinds import (

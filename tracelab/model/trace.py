@@ -17,8 +17,16 @@ from msgspec import field
 from numpy.typing import NDArray
 
 from tracelab.base import arrays
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import BoolArray, IndexArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.arrays import (
+    Arrays,
+    BoolArray,
+    IndexArray,
+    Int8Array,
+    Int32Array,
+    Int64Array,
+    Record,
+    read_only,
+)
 
 ABSENT = arrays.ABSENT  # in an integer column: the file does not say
 

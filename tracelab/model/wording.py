@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tracelab.base.intervals import IntArray
+from tracelab.base.arrays import IntArray
 from tracelab.base.names import short_kernel_name, threads_of
 from tracelab.model.cuda_graphs import Origins
 from tracelab.model.frames import called_name, parse_frame

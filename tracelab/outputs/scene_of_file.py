@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.analysis.analysis import Analysis
-from tracelab.base.arrays import ABSENT
-from tracelab.base.intervals import Int64Array, clip, contains, stacked, union
+from tracelab.base.arrays import ABSENT, Int64Array
+from tracelab.base.intervals import clip, contains, stacked, union
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.idle_causes import Cause
 from tracelab.measures.measure import summed

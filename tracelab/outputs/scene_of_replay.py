@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import Int64Array, stacked
+from tracelab.base.arrays import Arrays, Int64Array
+from tracelab.base.intervals import stacked
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.phases import Phases

@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base import __version__
 from tracelab.base.arrays import Record
 from tracelab.base.errors import OutputError, reason_of
-from tracelab.base.version import __version__
 from tracelab.model.trace import FileInfo, Trace
 from tracelab.read.json.metadata import read_file_info, used_devices
 from tracelab.read.reader import read_trace_in_chunks

@@ -21,9 +21,8 @@ import msgspec
 import numpy as np
 import orjson
 
-from tracelab.base.arrays import Arrays, Record
+from tracelab.base.arrays import Arrays, Int64Array, Record
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import Int64Array
 from tracelab.model.losses import DAMAGE
 from tracelab.model.trace import Trace
 from tracelab.read.json.array import ArrayReader

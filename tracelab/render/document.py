@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from tracelab.base.arrays import Record
 from tracelab.base.safe_text import counted
@@ -15,20 +16,36 @@ from tracelab.render.first_screen import (
 )
 from tracelab.render.ranks import Ranks, ranks_of_job
 from tracelab.render.recordings import Recordings, are_recordings, recordings_of
-from tracelab.render.section import PART, Chapter, Section, Tone, keyed
+from tracelab.render.section import PART, Chapter, Section, Tone, keyed, table_of_rows
 from tracelab.render.sections.files import (
     details_hint,
     file_facts,
     losses,
     machines,
     ranks,
+    steps,
+    unrecognised,
 )
 from tracelab.render.sections.findings import about_the_trace, findings, findings_of_all_ranks
 from tracelab.render.sections.job import job_sections
-from tracelab.render.sections.registry import text_sections
+from tracelab.render.sections.times import (
+    blocking_calls,
+    critical_path,
+    culprits,
+    graph_idle,
+    idle,
+    latencies,
+    memory,
+    overlap,
+    served_steps,
+    starts,
+    streams,
+    times,
+)
+from tracelab.render.sections.work import note_graphs, phases, rates, work
 from tracelab.report.finding_groups import finding_groups
 from tracelab.report.schema import Report
-from tracelab.report.views import RankView, ranks_of, views_of
+from tracelab.report.views import RankView, View, ranks_of, views_of
 
 MAX_WORK_ROWS = 10
 MAX_DETAILED_RANKS = 4
@@ -119,3 +136,35 @@ def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Ch
 def _said(facts: Sequence[Fact]) -> Section:
     lines = tuple(f"{fact.label}: {fact.text}" for fact in facts)
     return Section("", lines, tone=Tone.STRONG)
+
+
+def text_sections(rank: RankView, view: View, top: int, pattern: str = "") -> list[Section]:
+    """Make the sections about a window."""
+    sections: list[tuple[str, Iterable[Section]]] = [
+        ("times", times(view)),
+        ("bubbles", idle(view)),
+        ("bubbles", culprits(view)),
+        ("bubbles", graph_idle(view)),
+        ("phases", phases(view)),
+        *(
+            (key, chain(work(view, key, top), rates(rank, view, key, top)))
+            for key in ("kernels", "lines", "modules", "operators")
+        ),
+        ("times", streams(view)),
+        ("overlap", [overlap(view)]),
+        ("blocking-calls", [blocking_calls(view)]),
+        ("critical-path", critical_path(view)),
+        ("starts", starts(view)),
+        ("starts", latencies(view)),
+        ("other", (table_of_rows(key, rows) for key, rows in view.other_tables.items() if rows)),
+    ]
+    if view is rank.main:
+        sections += [
+            ("unrecognized", unrecognised(rank.trace)),
+            ("bubbles", steps(rank, pattern)),
+            ("times", served_steps(rank)),
+            ("memory", memory(rank)),
+        ]
+    made = [(key, list(some)) for key, some in sections]
+    note_graphs(view, made)
+    return [section for key, some in made for section in keyed(key, some)]

@@ -22,16 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Arrays
-from tracelab.base.intervals import (
-    Int64Array,
-    Intervals,
-    clip,
-    intersect,
-    measure,
-    stacked,
-    union,
-)
+from tracelab.base.arrays import ABSENT, Arrays, Int64Array
+from tracelab.base.intervals import Intervals, clip, intersect, measure, stacked, union
 from tracelab.base.names import short_kernel_name
 from tracelab.base.safe_text import clean
 from tracelab.render.scene import NOTHING, Lane, Mark, Scene

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import field
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Arrays, Record, read_only
-from tracelab.base.intervals import Int64Array, Intervals, clip, measure_within, union
+from tracelab.base.arrays import ABSENT, Arrays, Int64Array, Record, read_only
+from tracelab.base.intervals import Intervals, clip, measure_within, union
 
 # Columns that index `Scene.names`, `Scene.texts` and rows of other lanes.
 NAME_COLUMNS = ("name", "op", "next", "could", "awaited")

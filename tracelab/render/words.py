@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from rich.cells import cell_len, chop_cells
 
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array
 from tracelab.base.names import kernel_label, qualified_name
 
 ELLIPSIS = "…"

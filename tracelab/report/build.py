@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tracelab.base import __version__
 from tracelab.base.options import Options
-from tracelab.base.version import __version__
 from tracelab.findings.finding import Finding, Savings
 from tracelab.findings.job_findings import (
     deciding_ranks,

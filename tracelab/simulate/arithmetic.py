@@ -14,18 +14,21 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.measures.independent_work import launched_by_optimizer
 from tracelab.model.arithmetic import (
+    adds_up_rows,
     are_convolutions,
     interpolates_nchw,
     is_batched_product,
+    is_bluestein_transform,
     is_elementwise,
     is_float32_attention,
     is_float64,
     is_float64_product,
     is_layout_change,
     is_of_nchw,
+    is_unaligned_product,
     launched_by,
     launched_within,
     products_without_tf32,
@@ -87,6 +90,15 @@ _OF_ONE_TOKEN = np.array(
     [[0.19, 0.46, 0.91], [0.057, 0.23, 0.73], [0.024, 0.11, 0.55], [0.003, 0.024, 0.2]]
 )
 
+# Share left by sizes that are multiples of 64 (164 products), by lengths with small factors (48
+# transforms) and by `F.embedding` (25 gradients of few rows): nine in ten of them on an H100
+# (`tests/benchmarks/slow_kernels.py`).
+_OF_UNALIGNED = np.array(
+    [[0.39, 0.44, 0.5], [0.03, 0.16, 0.41], [0.16, 0.23, 0.51], [0.12, 0.2, 0.41]]
+)
+_OF_BLUESTEIN = np.array([[0.0, 0.15, 0.31]] * 4)
+_OF_ADDED_ROWS = np.array([[0.01, 0.03, 0.2]] * 4)
+
 # Share left by name, float64[4, 3], by duration; the last test that a name passes counts.
 LeftByName = Mapping[Callable[[str], bool], NDArray[np.float64]]
 FLOAT32: LeftByName = {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
@@ -95,8 +107,13 @@ CHANNELS_LAST: LeftByName = {
     is_of_nchw: _OF_NCHW,
     interpolates_nchw: _OF_INTERPOLATION,
 }
-HALF_ATTENTION: LeftByName = {is_float32_attention: _OF_FLOAT32_ATTENTION}
 ONE_TOKEN: LeftByName = {bool: _OF_ONE_TOKEN}
+USUAL_KERNELS: LeftByName = {
+    is_float32_attention: _OF_FLOAT32_ATTENTION,
+    is_unaligned_product: _OF_UNALIGNED,
+    is_bluestein_transform: _OF_BLUESTEIN,
+    adds_up_rows: _OF_ADDED_ROWS,
+}
 
 
 def left_in_tf32(

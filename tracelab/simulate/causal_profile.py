@@ -14,8 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record, concatenated
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record, concatenated
 from tracelab.measures.measure import OTHERS, constrained, ranked
 from tracelab.measures.what_ran import OUTSIDE_FUNCTIONS
 from tracelab.measures.work import OUTSIDE_OPERATORS

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record
+from tracelab.base.arrays import Arrays, BoolArray, Int64Array, Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.frames import is_backward, is_optimizer_step
 from tracelab.model.kernel_kinds import Kind, is_free, is_graph_launch
@@ -24,8 +23,8 @@ from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.arithmetic import (
     CHANNELS_LAST,
     FLOAT32,
-    HALF_ATTENTION,
     ONE_TOKEN,
+    USUAL_KERNELS,
     attention,
     fuse_chains,
     scale_by_name,
@@ -419,13 +418,14 @@ EDITS: Mapping[str, EditKind] = MappingProxyType(
         "attention": EditKind(
             attention, "its attention in one operator, instead of by hand", _ROUGH, needs_place=True
         ),
-        "half-attention": EditKind(
-            partial(scale_by_name, left=HALF_ATTENTION),
-            "its attention in half precision, not float32",
-        ),
         "one-token": EditKind(
             partial(scale_by_name, left=ONE_TOKEN),
             "it computes one token of each sequence, and keeps what it computed of the others",
+            needs_place=True,
+        ),
+        "usual-kernels": EditKind(
+            partial(scale_by_name, left=USUAL_KERNELS),
+            "its kernels are those of other sizes, operators or formats",
             needs_place=True,
         ),
         "fuse-chains": EditKind(

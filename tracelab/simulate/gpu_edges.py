@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array
 from tracelab.model.binding import Constraint
 from tracelab.model.cuda_graphs import replayed
 from tracelab.model.graph import EdgeKind, Graph

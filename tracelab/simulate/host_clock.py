@@ -10,16 +10,8 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import (
-    IndexArray,
-    Int64Array,
-    Intervals,
-    contains,
-    gaps,
-    join,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import IndexArray, Int64Array
+from tracelab.base.intervals import Intervals, contains, gaps, join, measure_within, union
 from tracelab.measures.unprofiled_windows import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases

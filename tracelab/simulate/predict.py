@@ -7,8 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array, Record
 from tracelab.simulate.baseline import Baseline, Bounds, gpu_chain
 from tracelab.simulate.edits import EDITS, NEAR, Edit, apply_edit
 from tracelab.simulate.program import Edited, Program

@@ -14,15 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int64Array,
-    IntArray,
-    measure_within,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, IntArray, Record
+from tracelab.base.intervals import measure_within, union
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, concatenated
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, concatenated
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import previous_index
 from tracelab.model.lookup import groups_of

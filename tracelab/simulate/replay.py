@@ -13,8 +13,7 @@ from itertools import islice, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, Record, read_only
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record, read_only
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 

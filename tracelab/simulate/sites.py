@@ -13,19 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record, read_only
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, Record, read_only
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int64Array,
-    Intervals,
-    gaps,
-    join,
-    measure_within,
-    subtract,
-    union,
-)
+from tracelab.base.intervals import Intervals, gaps, join, measure_within, subtract, union
+from tracelab.measures.measure import summed
 from tracelab.model.frames import (
     called_as_shown,
     is_of_torch,
@@ -41,7 +32,7 @@ from tracelab.model.lookup import calls_of_name, groups_of, match_names, unions
 from tracelab.model.program.call_sites import CallSite, call_sites, python_frames
 from tracelab.model.program.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.program import NodeKind, Program, Via
 
 _KERNEL, _RANK = "kernel:", "rank:"
@@ -344,11 +335,10 @@ class Sites:
         program, none = self.program, np.zeros(len(calls), dtype=np.bool_)
         made = np.isin(program.event_id, program.event_id[calls])
         edges = np.flatnonzero(self.other_work & made[program.target])
-        thread_index = program.thread_index[program.target[edges]]
 
         def regions() -> Mapping[int, Intervals]:
-            start_ns, end_ns = times_of(self.timeline.trace, program, edges)
-            return unions(thread_index, start_ns, end_ns)
+            of, start_ns, end_ns = stretches(self.timeline, program, edges)
+            return unions(program.thread_index[program.target[edges[of]]], start_ns, end_ns)
 
         return Selection(self, none, none, lambda: self.share_within(regions()), regions=regions)
 
@@ -419,9 +409,11 @@ class Sites:
         program, trace = self.program, self.timeline.trace
         share = np.zeros(len(program.via))
         edges = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)))
+        of, from_ns, to_ns = stretches(self.timeline, program, edges)
+        edges = edges[of]
         source, target = program.source[edges], program.target[edges]
-        from_ns, to_ns = times_of(trace, program, edges)
-        length_ns = to_ns - from_ns
+        length_ns = np.maximum(to_ns - from_ns, 0)
+        whole_ns = summed(edges, length_ns, len(share))
         distinct = [None, *dict.fromkeys(regions.values())]
         number_of = {region: number for number, region in enumerate(distinct)}
         number = np.array([number_of[regions.get(x)] for x in range(len(trace.threads))])
@@ -432,7 +424,7 @@ class Sites:
             if of_pair:
                 region = reduce(join, of_pair)
                 within_ns = measure_within(region, from_ns[index], to_ns[index])
-                share[edges[index]] = within_ns / length_ns[index]
+                np.add.at(share, edges[index], within_ns / whole_ns[edges[index]])
         return share
 
 
@@ -473,26 +465,41 @@ _DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread'
 
 def other_work(timeline: Timeline, program: Program) -> BoolArray:
     """bool[e], the long stretches between two calls in Python that is not PyTorch's."""
-    trace = timeline.trace
-    is_other = (program.via == Via.HOST) & (program.latency_ns >= _LONG_NS)
-    edges = np.flatnonzero(is_other)
-    start_ns, end_ns = times_of(trace, program, edges)
-    middle_ns = start_ns + (end_ns - start_ns) // 2
+    edges = np.flatnonzero((program.via == Via.HOST) & (program.latency_ns >= _LONG_NS))
+    of, start_ns, end_ns = stretches(timeline, program, edges)
+    edges, middle_ns = edges[of], start_ns + (end_ns - start_ns) // 2
+    length_ns = np.minimum(end_ns - start_ns, program.latency_ns[edges])
     work = work_at(timeline, program.thread_index[program.target[edges]], middle_ns)
-    is_long = program.latency_ns[edges] >= _LONG_UNKNOWN_NS
-    is_other[edges] = (work == Doing.OTHER) | (is_long & (work == Doing.UNKNOWN))
-    return np.asarray(is_other)
+    is_work = (work == Doing.OTHER) & (length_ns >= _LONG_NS)
+    is_work |= (work == Doing.UNKNOWN) & (length_ns >= _LONG_UNKNOWN_NS)
+    is_other = np.zeros(len(program.via), dtype=np.bool_)
+    is_other[edges[is_work]] = True
+    return is_other
 
 
-def times_of(trace: Trace, program: Program, edges: IndexArray) -> tuple[Int64Array, Int64Array]:
-    """int64[k] each, ns: start and end of host-work edges in the file.
+def stretches(
+    timeline: Timeline, program: Program, edges: IndexArray
+) -> tuple[IndexArray, Int64Array, Int64Array]:
+    """The times in the file that edges of host work are: index into them, start and end, ns.
 
-    An edge from the repetition before is the time just before its target.
+    One of the host to the next repetition is the beginning of the first step, and the end of the
+    last; any other from the repetition before is the time just before its target.
     """
-    end_ns = trace.start_ns[program.event_id[program.target[edges]]]
-    source_ns = trace.end_ns[program.event_id[program.source[edges]]]
-    is_own = program.lag[edges] == 0
-    return np.where(is_own, source_ns, end_ns - program.latency_ns[edges]), end_ns
+    trace = timeline.trace
+    begin_ns, latency_ns = trace.start_ns[program.event_id], program.latency_ns[edges]
+    source, target, lag = program.source[edges], program.target[edges], program.lag[edges]
+    end_ns = begin_ns[target]
+    start_ns = np.where(lag == 1, end_ns - latency_ns, program.moment_ns[source])
+    wraps = np.flatnonzero((lag == 1) & (program.via[edges] == Via.HOST))
+    step_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
+    first, last = (
+        step_id[np.searchsorted(trace.start_ns[step_id], begin_ns[of[wraps]], side="right") - 1]
+        for of in (target, source)
+    )
+    start_ns[wraps] = trace.start_ns[first]
+    since_ns, until_ns = program.moment_ns[source[wraps]], trace.end_ns[last]
+    index = np.concatenate((np.arange(len(edges)), wraps))
+    return index, np.append(start_ns, since_ns), np.append(end_ns, until_ns)
 
 
 def find_silence(host: Host) -> tuple[Mapping[int, Intervals], Mapping[int, Intervals]]:

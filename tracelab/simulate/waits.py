@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.latencies import event_index

@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
+from tracelab.base import __version__
 from tracelab.base.errors import OutputError, reason_of
 from tracelab.base.safe_text import clean, escape_commands, hide_secrets
-from tracelab.base.version import __version__
 
 _PIPE_WIDTH = 100
 

@@ -15,7 +15,7 @@ from tests.build.rows import (
     operator,
     step,
 )
-from tracelab.job.pipeline_passes import find_passes
+from tracelab.job.part import find_passes
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.trace import ABSENT
 

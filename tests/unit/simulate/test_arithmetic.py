@@ -12,6 +12,9 @@ SGEMM, SOFTMAX = "ampere_sgemm_128x64_tn", "softmax"
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float, float>(int)"
 NORM = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int>(int)"
 FUSED = "fmha_cutlassB_f32_aligned_64x64_k64_sm80(AttentionBackwardKernel<Sm80, float>::Params)"
+UNALIGNED = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"
+BLUESTEIN = "void multi_bluestein_fft<512u, EPT<8u>, 8u, 0u>(int)"
+ADDS_ROWS = "void (anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, bool)"
 ADD, MUL = (f"void at::native::elementwise_kernel<2, {x}>(int)" for x in ("add", "mul"))
 NEAREST = "void at::native::upsample_nearest2d_out_frame<float, &nearest_index>(float const*)"
 ADD64, GEMM64 = "void elementwise<2, CUDAFunctor_add<double> >(int)", "volta_dgemm_64x64_nn"
@@ -73,7 +76,9 @@ def test_convolutions_have_figures_of_their_own():
         # Two in a row take as long as one; at most as long as both.
         ("fuse-chains:aten::mm", (ADD, MUL, SOFTMAX), [[15, 15, 200], [100, 100, 200], [200] * 3]),
         ("fuse-chains:aten::mm", (ADD, SOFTMAX, MUL), [[200] * 3] * 3),  # none in a row
-        ("half-attention", (FUSED, SOFTMAX), [[12, 200], [30, 200], [160, 200]]),
+        ("usual-kernels:aten::mm", (FUSED, SOFTMAX), [[12, 200], [30, 200], [160, 200]]),
+        ("usual-kernels:aten::mm", (UNALIGNED, BLUESTEIN), [[24, 0], [40, 30], [82, 62]]),
+        ("usual-kernels:aten::mm", (ADDS_ROWS, SOFTMAX), [[2, 200], [6, 200], [40, 200]]),
         ("one-token:aten::mm", (FUSED, SOFTMAX), [[0.6, 0.6], [4.8, 4.8], [40, 40]]),
     ],
 )

@@ -290,6 +290,16 @@ def test_kernels_took_what_the_steps_that_were_timed_leave_for_them(kernel_us):
         assert of_kernels_ns == pytest.approx(cost_us * US, rel=0.001)
 
 
+def test_where_the_host_decides_its_steps_do_not_show_how_fast_kernels_are():
+    # GIVEN kernels of 45 us, whose last ends 11 us after the host of a block; timed were 6
+    graph = graph_of(*recorded_steps(kernel_us=45), host_us=STEP_US, step_us=102, block_steps=3)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN they take what they took
+    assert calibration.step_ns == 102 * US
+    of_kernels_ns = calibration.program.cost_ns[calibration.program.kind == NodeKind.ACTIVITY]
+    assert set(of_kernels_ns.tolist()) == {45 * US}
+
+
 @pytest.mark.parametrize("name", ["gemm", "ncclDevKernel_AllReduce"])
 def test_no_clock_explains_more_nor_a_wait_for_other_ranks(name):
     some = [

@@ -63,6 +63,19 @@ def test_a_silent_pause_in_a_step_stays_at_most():
     assert (at_least, at_most) == ((4 + 20) * US, 12_800 + (400 + 20) * US)
 
 
+@pytest.mark.parametrize("launched", [0, 50, 90], ids=["behind", "around", "before"])
+def test_work_counts_in_the_last_step_wherever_its_launch_is(launched):
+    # A function of 40 us, and one of 30, of a step of 100 whose only launch comes first, between
+    # them or last.
+    def of_step(first, number):
+        yield launch(first + launched * US, first + (launched + 5) * US, number)
+        yield kernel(first + (launched + 6) * US, first + (launched + 8) * US, correlation=number)
+        yield python("train.py(9): compute", first + 6 * US, first + 46 * US)
+        yield python("train.py(20): compute", first + 56 * US, first + 86 * US)
+
+    assert scene(100 * US, of_step).step_ns("host:compute=0") == 30 * US
+
+
 def launches_around(pause, *, within=None, operator="aten::add"):
     """Twenty launches of 5 us each 15 us with a kernel of 3, a pause after half; without steps."""
     some = []

@@ -12,8 +12,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, Record
 from tracelab.findings.advice.needs import Need, cannot_go
 from tracelab.findings.advice.repeats import have_same_sizes
 from tracelab.findings.candidates import grouped, is_regular, where

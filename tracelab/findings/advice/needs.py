@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within, union
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import measure_within, union
 from tracelab.findings.candidates import grouped
 from tracelab.findings.remedy import Instead
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward

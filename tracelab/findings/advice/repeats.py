@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import IndexArray, Int64Array
+from tracelab.base.arrays import IndexArray, Int64Array, Record
 from tracelab.findings.candidates import grouped
 from tracelab.findings.context import Context
 from tracelab.model.kernel_kinds import Kind, blocks_of

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelab.base.arrays import Registry
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import Int64Array, Registry
 from tracelab.findings.remedies import (
     backward,
     collectives,

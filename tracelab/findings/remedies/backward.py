@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from tracelab.base.intervals import BoolArray, Int64Array
+from tracelab.base.arrays import BoolArray, Int64Array
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,

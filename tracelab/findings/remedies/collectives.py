@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from tracelab.base.intervals import IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import IndexArray, Int64Array, IntArray
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     chosen,

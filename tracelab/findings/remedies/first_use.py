@@ -7,7 +7,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import Int64Array
+from tracelab.base.intervals import measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_in_launching_thread,

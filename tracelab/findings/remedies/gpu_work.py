@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import groupby
 
 import numpy as np
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,
     chosen,
+    forward_numbers,
     named,
     nodes_back_through,
     operators_named,
 )
 from tracelab.measures.independent_work import launched_by_optimizer, launched_in_backward
+from tracelab.measures.measure import summed
 from tracelab.model.arithmetic import (
+    adds_up_rows,
     is_batched_product,
+    is_bluestein_transform,
     is_elementwise,
     is_float32_attention,
     is_layout_change,
+    is_unaligned_product,
     multiplies_in_half,
 )
 from tracelab.model.cuda_graphs import replayed
@@ -79,6 +84,8 @@ _MAX_NCHW_SHARE = 0.1
 _LOOKED_AT, _MIN_SAME_LENGTH = 24, 0.25
 # Shorter ones may be of other things than tokens, and passes over fewer tokens only read weights.
 _MIN_LENGTH, _MAX_LENGTH, _MIN_TOKENS = 32, 1 << 20, 1024
+# With few equal rows `F.embedding` and `index_select` take as long, or up to 3 times that.
+_MIN_TIMES_THE_REST = 6
 # Modules without it keep no keys and values.
 _ATTENDS = r"softmax|attention|attn"
 # Of a run, and those that show whether it is worth reading all.
@@ -113,12 +120,45 @@ def attention_by_hand(graph: Graph, _events: Int64Array) -> Int64Array:
 
 def attention_in_float32(graph: Graph, _events: Int64Array) -> Int64Array:
     """The launches of fused attentions in float32, where products are in half precision."""
+    launch_id = _launches_of(graph.host.timeline, is_float32_attention)
+    return launch_id if len(launch_id) and multiplies_in_half(graph.host.timeline) else NO_EVENTS
+
+
+def unaligned_products(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches of products in half precision whose sizes are no multiples of 8."""
+    return _launches_of(graph.host.timeline, is_unaligned_product)
+
+
+def bluestein_transforms(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The launches of cuFFT's kernels for lengths with a large prime factor."""
+    return _launches_of(graph.host.timeline, is_bluestein_transform)
+
+
+def added_row_by_row(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """Operators that index, with their nodes of autograd, most of whose time adds up rows."""
     timeline = graph.host.timeline
-    is_wide = match_names(timeline.trace, timeline.event_id, is_float32_attention)
-    launch_id = timeline.launch_id[is_wide & (timeline.launch_id != ABSENT)]
-    if not len(launch_id) or not multiplies_in_half(timeline):
+    if not len(_launches_of(timeline, adds_up_rows)):
         return NO_EVENTS
-    return np.unique(launch_id)
+    node = np.sort(nodes_back_through(graph, events, arguments))
+    rows = np.flatnonzero(timeline.launch_id != ABSENT)
+    nesting = Nesting(timeline.trace, node)
+    index = nesting.innermost(timeline.launch_id[rows])
+    rows, of_node = rows[index != ABSENT], nesting.event_id[index[index != ABSENT]]
+    is_added = match_names(timeline.trace, timeline.event_id[rows], adds_up_rows)
+    length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
+    number = np.searchsorted(node, of_node)
+    added_ns, rest_ns = (
+        summed(number[of], length_ns[of], len(node)) for of in (is_added, ~is_added)
+    )
+    node = node[added_ns > _MIN_TIMES_THE_REST * rest_ns]
+    numbers, _ = forward_numbers(np.concatenate((events, node)), arguments)
+    made = chosen(events, np.isin(numbers[: len(events)], numbers[len(events) :]))
+    return np.unique(np.concatenate((made, node)))
+
+
+def _launches_of(timeline: Timeline, is_named: Callable[[str], object]) -> Int64Array:
+    is_such = match_names(timeline.trace, timeline.event_id, is_named)
+    return np.unique(timeline.launch_id[is_such & (timeline.launch_id != ABSENT)])
 
 
 def elementwise_chains(graph: Graph, _events: Int64Array) -> Int64Array:

@@ -6,7 +6,8 @@ import re
 
 import numpy as np
 
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import Int64Array
+from tracelab.base.intervals import measure_within, union
 from tracelab.findings.advice.needs import Awaited, awaited_results, fed_back, own_waits
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,

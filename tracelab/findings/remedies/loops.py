@@ -7,8 +7,8 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure_within, union
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import measure_within, union
 from tracelab.findings.remedies.recognizers import (
     NO_EVENTS,
     are_inside,

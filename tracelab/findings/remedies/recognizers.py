@@ -13,8 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import read_only
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray, read_only
 from tracelab.findings.candidates import is_regular
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.cuda_graphs import mostly_replays

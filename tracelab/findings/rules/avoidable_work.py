@@ -1,4 +1,4 @@
-"""TL401 to TL410: what keeps the GPU busy though less work would do."""
+"""TL401 to TL411: what keeps the GPU busy though less work would do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, Int64Array, measure
+from tracelab.base.arrays import BoolArray, Int64Array
+from tracelab.base.intervals import measure
 from tracelab.findings.candidates import Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import GENERIC, WARNING_SHARE
@@ -194,4 +195,5 @@ RULES = (
     load_rule("TL408", _long_chains),
     _rule_of_remedies("TL409", "unprepared", at_events=True),
     _rule_of_remedies("TL410", "uncompiled", counts=_named(is_elementwise), at_events=True),
+    _rule_of_remedies("TL411", "slow_kernels"),
 )

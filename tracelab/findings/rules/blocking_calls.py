@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, measure
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import measure
 from tracelab.findings.advice.needs import (
     Awaited,
     Need,

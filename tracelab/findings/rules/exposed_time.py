@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, Intervals, measure
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array
+from tracelab.base.intervals import Intervals, measure
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array, IntArray, Intervals, measure
+from tracelab.base.arrays import BoolArray, IndexArray, Int64Array, IntArray
+from tracelab.base.intervals import Intervals, measure
 from tracelab.findings.advice.launches import advise
 from tracelab.findings.candidates import MAX_EVIDENCE, Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.base.intervals import IndexArray, clip, measure
+from tracelab.base.arrays import IndexArray
+from tracelab.base.intervals import clip, measure
 from tracelab.findings.candidates import Candidate, grouped, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO

@@ -8,19 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import Arrays, rows_at
-from tracelab.base.intervals import (
-    BoolArray,
-    IndexArray,
-    Int64Array,
-    IntArray,
-    Intervals,
-    intersect,
-    measure,
-    measure_within,
-    subtract,
-    union,
-)
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, IntArray, rows_at
+from tracelab.base.intervals import Intervals, intersect, measure, measure_within, subtract, union
 from tracelab.findings.candidates import (
     MAX_EVIDENCE,
     Candidate,

@@ -11,15 +11,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import (
+from tracelab.base.arrays import (
+    Arrays,
     BoolArray,
     IndexArray,
     Int32Array,
     Int64Array,
     IntArray,
-    Intervals,
+    Record,
 )
+from tracelab.base.intervals import Intervals
 from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     Frame,

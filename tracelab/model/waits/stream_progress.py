@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.base.arrays import read_only
-from tracelab.base.intervals import IndexArray, Int32Array, Int64Array
+from tracelab.base.arrays import IndexArray, Int32Array, Int64Array, read_only
 from tracelab.model.kernel_kinds import is_event_record
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group

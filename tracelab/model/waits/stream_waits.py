@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import field
 
-from tracelab.base.arrays import Arrays, Record
-from tracelab.base.intervals import BoolArray, IndexArray, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Record
 from tracelab.model.kernel_kinds import is_peer_copy, is_stream_wait
 from tracelab.model.latencies import MAX_WAKE_UP_NS, MIN_DELAY_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import calls_of_name, match_names

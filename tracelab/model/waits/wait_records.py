@@ -18,8 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracelab.base.arrays import Arrays
-from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array
+from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import (
     is_device_sync,
     is_event_record,

@@ -13,8 +13,8 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import BoolArray, IndexArray, Int32Array, Int64Array
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
 from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import BoolArray, Int8Array, Int32Array, Int64Array
+from tracelab.base.arrays import BoolArray, Int8Array, Int32Array, Int64Array
 from tracelab.model.operator_flops import PRODUCTS
 from tracelab.model.trace import (
     ABSENT,

@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tracelab.base.arrays import Record
-from tracelab.base.intervals import Int8Array
+from tracelab.base.arrays import Int8Array, Record
 from tracelab.base.names import is_share
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, FileInfo, SparseColumn
 from tracelab.read.json.events import mapping

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.base.arrays import BoolArray, Int64Array
 from tracelab.base.errors import UnreadableInputError
-from tracelab.base.intervals import BoolArray, Int64Array
 from tracelab.model.trace import ABSENT
 
 Number = int | float | str | None  # as files write numbers

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Record
-from tracelab.base.intervals import Int64Array
+from tracelab.base.arrays import ABSENT, Int64Array, Record
 from tracelab.base.safe_text import visible
 from tracelab.render.html.encode import BINS, EncodedLane, bin_grid, compress, encode, rows_of
 from tracelab.render.picture.coverage import Grid

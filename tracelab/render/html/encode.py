@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Record
-from tracelab.base.intervals import Int64Array, measure_within, union
+from tracelab.base.arrays import ABSENT, Int64Array, Record
+from tracelab.base.intervals import measure_within, union
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.scene import DELTA, LANE_TYPES, Column, Lane
 

@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.intervals import Int64Array, Intervals, measure_within
+from tracelab.base.arrays import Int64Array
+from tracelab.base.intervals import Intervals, measure_within
 
 FloatArray = NDArray[np.float64]
 

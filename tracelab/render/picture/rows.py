@@ -11,9 +11,9 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.base.arrays import ABSENT, Record
+from tracelab.base.arrays import ABSENT, Int64Array, Record
 from tracelab.base.errors import UsageError
-from tracelab.base.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.base.intervals import Intervals, clip, measure, union
 from tracelab.base.safe_text import counted
 from tracelab.render.picture.coverage import FloatArray, Grid, column_heights
 from tracelab.render.scene import NOTHING, Lane, Scene, Span, evidence_of

@@ -118,7 +118,10 @@ def test_attention_in_float32_beside_products_in_half_precision(findings):
     )
     assert (finding.cost_ns, finding.bound_ns) == (200 * US, 200 * US)
     assert (finding.where.count, finding.where.operator) == (2, ATTENTION)
-    assert (finding.remedy, finding.edit) == ("float32-attention", "half-attention")
+    assert (finding.remedy, finding.edit) == (
+        "float32-attention",
+        "usual-kernels:remedy:float32-attention",
+    )
 
 
 @pytest.mark.parametrize(

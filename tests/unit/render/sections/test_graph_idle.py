@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.build.report_rows import MS, make_report, section_of
 from tests.figures import figures
 from tracelab.measures.graph_idle import GraphIdleMetrics
-from tracelab.render.sections.registry import text_sections
+from tracelab.render.document import text_sections
 from tracelab.report.views import ranks_of
 
 NODE = GraphIdleMetrics(

@@ -17,7 +17,7 @@ from tests.build.report_rows import (
 from tests.figures import figures
 from tracelab.measures.work import INFERRED, KernelMetrics, KernelSums, WorkMetrics, WorkSums
 from tracelab.model.arithmetic import peak_of
-from tracelab.render.sections.registry import text_sections
+from tracelab.render.document import text_sections
 from tracelab.render.sections.work import busy_answer
 from tracelab.report.views import ranks_of, views_of
 
