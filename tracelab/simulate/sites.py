@@ -482,13 +482,12 @@ def stretches(
 ) -> tuple[IndexArray, Int64Array, Int64Array]:
     """The times in the file that edges of host work are: index into them, start and end, ns.
 
-    One of the host to the next repetition is the beginning of the first step, and the end of the
-    last; any other from the repetition before is the time just before its target.
+    One from the last step to the first is the beginning of the first one, and the end of the last.
     """
     trace = timeline.trace
     begin_ns, latency_ns = trace.start_ns[program.event_id], program.latency_ns[edges]
     source, target, lag = program.source[edges], program.target[edges], program.lag[edges]
-    end_ns = begin_ns[target]
+    end_ns = begin_ns[target]  # of another one from the repetition before: the time just before
     start_ns = np.where(lag == 1, end_ns - latency_ns, program.moment_ns[source])
     wraps = np.flatnonzero((lag == 1) & (program.via[edges] == Via.HOST))
     step_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
