@@ -47,7 +47,7 @@ YES, SOME, FUNCTION, OTHER_WORDS, NO, UNMARKED = (
     "no",
     "-",
 )
-_MAX_FIX_LETTERS = 60
+_MAX_FIX_LETTERS = 40
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Followed:
             _ranges(sorted(marked_lines(self.program))) or UNMARKED,
             where,
             self.right_line,
-            ", ".join(f"`{word}`" for word in self.program["fix"]),
+            f"`{self.program['fix'][0]}`",
             cut + "`" * (cut.count("`") % 2),
             self.right_fix,
         )
@@ -136,8 +136,8 @@ def follow(program: dict[str, Any], folder: Path) -> Followed:
     if edit is not None:
         changed = _tracelab(folder, "whatif", trace, "--edit", edit, "--json", "-")
         if changed.returncode == 0:
-            prediction = json.loads(changed.stdout)["whatif"]["predictions"][-1]
-            predicted_ms = (prediction["step_ns"] - prediction["predicted_ns"]) / 1e6
+            for prediction in json.loads(changed.stdout)["whatif"]["predictions"][-1:]:
+                predicted_ms = (prediction["step_ns"] - prediction["predicted_ns"]) / 1e6
     return Followed(program, brief, _tracelab(folder, *command[1:]).returncode, predicted_ms)
 
 

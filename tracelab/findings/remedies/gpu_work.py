@@ -124,9 +124,13 @@ def attention_in_float32(graph: Graph, _events: Int64Array) -> Int64Array:
     return launch_id if len(launch_id) and multiplies_in_half(graph.host.timeline) else NO_EVENTS
 
 
-def unaligned_products(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The launches of products in half precision whose sizes are no multiples of 8."""
-    return _launches_of(graph.host.timeline, is_unaligned_product)
+def unaligned_products(graph: Graph, events: Int64Array) -> Int64Array:
+    """The launches of half-precision products of odd sizes, except those of attention by hand."""
+    launch_id = _launches_of(graph.host.timeline, is_unaligned_product)
+    if not len(launch_id):
+        return NO_EVENTS
+    by_hand = attention_by_hand(graph, events)
+    return chosen(launch_id, ~are_inside(graph.host.timeline.trace, launch_id, by_hand))
 
 
 def bluestein_transforms(graph: Graph, _events: Int64Array) -> Int64Array:

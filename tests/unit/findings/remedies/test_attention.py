@@ -67,6 +67,14 @@ def test_what_is_none(names):
     assert recognized(calling(*names)) == {}
 
 
+def test_products_of_odd_sizes_are_its_own_where_they_are_part_of_it():
+    unaligned = "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_tn_align1>"
+    attention = calling(PRODUCT, "aten::softmax", PRODUCT, gemm=unaligned)
+    assert recognized(attention) == {"attention-by-hand": STEPS * 7}
+    others = calling(PRODUCT, "aten::relu", PRODUCT, gemm=unaligned)
+    assert recognized(others) == {"unaligned-products": STEPS * 2}
+
+
 def test_only_half_precision():
     names = (PRODUCT, "aten::mul", "aten::softmax", PRODUCT)
     assert recognized(calling(*names, gemm="ampere_sgemm_128x64_tn")) == {}
