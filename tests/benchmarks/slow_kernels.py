@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 Run = Callable[[], object]
 # By the remedy: names of the slow kernels.
 SLOW = {
-    "alignment": re.compile(r"f16_\w*gemm_\w*_align[124]\b"),
+    "alignment": re.compile(r"tensorop_b?f16_[sh]\d+gemm_\w*_align[124]\b"),
     "lengths": re.compile("bluestein"),
     "indexing": re.compile("indexing_backward_kernel"),
 }

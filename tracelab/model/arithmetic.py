@@ -45,7 +45,7 @@ is_half_product = name_test(
 )
 is_float32_attention = name_test(r"fmha_cutlass[FB]_f32_")
 # A product in half precision whose sizes only let it read 2, 4 or 8 bytes at a time, not 16.
-is_unaligned_product = name_test(r"f16_\w*gemm_\w*_align[124]\b")
+is_unaligned_product = name_test(r"tensorop_b?f16_[sh]\d+gemm_\w*_align[124]\b")
 is_bluestein_transform = name_test("bluestein_fft")  # for lengths with a large prime factor
 adds_up_rows = name_test("indexing_backward_kernel")  # those of one index one after the other
 _PRODUCT = re.compile(r"^aten::(?:_?addmm\w*|mm|bmm|baddbmm)$")

@@ -155,8 +155,10 @@ def added_row_by_row(graph: Graph, events: Int64Array, arguments: ReadArguments)
         summed(number[of], length_ns[of], len(node)) for of in (is_added, ~is_added)
     )
     node = node[added_ns > _MIN_TIMES_THE_REST * rest_ns]
-    numbers, _ = forward_numbers(np.concatenate((events, node)), arguments)
-    made = chosen(events, np.isin(numbers[: len(events)], numbers[len(events) :]))
+    # Of operators with one number the last made the node: those before it have no gradient.
+    events = events[np.argsort(timeline.trace.start_ns[events], kind="stable")][::-1]
+    numbers, first = np.unique(forward_numbers(events, arguments)[0], return_index=True)
+    made = chosen(events[first], np.isin(numbers, forward_numbers(node, arguments)[0]))
     return np.unique(np.concatenate((made, node)))
 
 

@@ -28,7 +28,7 @@ from tracelab.model.arithmetic import (
 from tracelab.model.lookup import Nesting, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.arithmetic import left_in_tf32, left_of_table_gradients
+from tracelab.simulate.arithmetic import USUAL_KERNELS, left_in_tf32, left_of_table_gradients
 
 # The timeline rows that count, bool[m].
 Rows = Callable[[Timeline], BoolArray]
@@ -134,7 +134,13 @@ def _candidate(
     ]
 
 
-_float32_attention = _work_of_remedies("TL401", "float32_attention")
+def _are_slow(timeline: Timeline) -> BoolArray:
+    # Not all that a CUDA graph launches; what indexes, since its line is the place.
+    is_slow = _named(lambda name: any(is_named(name) for is_named in USUAL_KERNELS))(timeline)
+    return is_slow | launched_by(timeline, "aten::index".__eq__)
+
+
+_float32_attention = _work_of_remedies("TL401", "float32_attention", counts=_are_slow)
 
 
 def _products_without_tf32(context: Context) -> list[Candidate]:
@@ -195,5 +201,5 @@ RULES = (
     load_rule("TL408", _long_chains),
     _rule_of_remedies("TL409", "unprepared", at_events=True),
     _rule_of_remedies("TL410", "uncompiled", counts=_named(is_elementwise), at_events=True),
-    _rule_of_remedies("TL411", "slow_kernels"),
+    _rule_of_remedies("TL411", "slow_kernels", counts=_are_slow),
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.remedy_programs import STEPS, back_through, recognized
+from tests.build.remedy_programs import LENGTH, STEPS, back_through, recognized
 from tests.build.rows import AUTOGRAD, operator
 from tracelab.findings.remedies import REMEDIES
 
@@ -39,3 +39,12 @@ def indexing(*, adds=700, sorts=100):
 def test_most_of_the_node_adds_up_rows(run, count):
     found = recognized(run, remedies=SLOW, arguments=back_through("aten::index", NODE))
     assert found.get("index-gradient", 0) == count * STEPS
+
+
+def test_what_is_indexed_before_has_the_same_number_and_no_gradient():
+    def arguments(trace, event_ids):
+        steps = {event: int(trace.start_ns[event]) // LENGTH for event in event_ids}
+        return {event: {"Sequence number": number} for event, number in steps.items()}
+
+    found = recognized(indexing(), remedies=SLOW, arguments=arguments)
+    assert found == {"index-gradient": 2 * STEPS}  # not 3

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.files import US, operator, python, step
+from tests.build.files import US, kernel, launch, operator, python, step
 from tests.build.finding_events import work
 from tracelab.findings.finding import CRITICAL
 
@@ -59,3 +59,19 @@ def test_the_place_is_where_they_are_launched(findings, kernel, called, remedy):
 )
 def test_is_silent_for_the_usual_kernels(findings, kernel):
     assert [x for x in findings(*training(kernel)) if x.rule == "TL411"] == []
+
+
+def test_of_a_graph_only_its_slow_kernels_count(findings):
+    events = []
+    for i in range(3):
+        at, number = 200 * i, i + 1
+        events += [
+            step(i, at * US, (at + 200) * US),
+            python("train.py(3): train", (at + 1) * US, (at + 40) * US),
+            launch((at + 2) * US, (at + 9) * US, number, name="cudaGraphLaunch"),
+            kernel((at + 15) * US, (at + 95) * US, UNALIGNED, correlation=number),
+            kernel((at + 96) * US, (at + 195) * US, "add", correlation=number),
+        ]
+    [finding] = [x for x in findings(*events) if x.rule == "TL411"]
+    assert (finding.cost_ns, finding.where.count) == (3 * 80 * US, 3)
+    assert finding.where.activity in UNALIGNED
