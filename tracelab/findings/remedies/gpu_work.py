@@ -143,18 +143,16 @@ def added_row_by_row(graph: Graph, events: Int64Array, arguments: ReadArguments)
     timeline = graph.host.timeline
     if not len(_launches_of(timeline, adds_up_rows)):
         return NO_EVENTS
-    node = np.sort(nodes_back_through(graph, events, arguments))
+    nodes = Nesting(timeline.trace, nodes_back_through(graph, events, arguments))
     rows = np.flatnonzero(timeline.launch_id != ABSENT)
-    nesting = Nesting(timeline.trace, node)
-    index = nesting.innermost(timeline.launch_id[rows])
-    rows, of_node = rows[index != ABSENT], nesting.event_id[index[index != ABSENT]]
+    index = nodes.innermost(timeline.launch_id[rows])
+    rows, index = rows[index != ABSENT], index[index != ABSENT]
     is_added = match_names(timeline.trace, timeline.event_id[rows], adds_up_rows)
     length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
-    number = np.searchsorted(node, of_node)
     added_ns, rest_ns = (
-        summed(number[of], length_ns[of], len(node)) for of in (is_added, ~is_added)
+        summed(index[of], length_ns[of], len(nodes.event_id)) for of in (is_added, ~is_added)
     )
-    node = node[added_ns > _MIN_TIMES_THE_REST * rest_ns]
+    node = nodes.event_id[added_ns > _MIN_TIMES_THE_REST * rest_ns]
     # Of operators with one number the last made the node: those before it have no gradient.
     events = events[np.argsort(timeline.trace.start_ns[events], kind="stable")][::-1]
     numbers, first = np.unique(forward_numbers(events, arguments)[0], return_index=True)
