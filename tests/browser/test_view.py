@@ -213,13 +213,13 @@ def test_it_is_said_when_the_window_is_closed_before_perfetto_is_there(open_serv
 
 
 @pytest.mark.slow
-def test_the_finding_of_a_real_page_is_shown_where_its_evidence_is(open_served, viewers, tmp_path):
+def test_the_finding_of_a_real_page_is_shown_where_its_evidence_is(open_served, viewers):
     [result] = [
         analyze_file(source, Options(cache=False), then=viewed)
         for source in find_sources([str(PAGEABLE)])
     ]
     report = merge_results([result], [str(PAGEABLE)], Options(cache=False))
-    made = contents(report, [result], tmp_path, perfetto=viewers.address)
+    made = contents(report, [result], perfetto=viewers.address)
     with served(made) as url:
         page = open_served(url, expects=REQUESTS)
         window = clicked(page, "Show in Perfetto")

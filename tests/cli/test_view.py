@@ -99,6 +99,15 @@ def test_a_launcher_ends_it_in_silence():
     assert "Traceback" not in told
 
 
+def test_what_a_killed_one_has_written_goes_with_the_next(tmp_path):
+    for signal_ in (signal.SIGKILL, signal.SIGINT):
+        with viewing(ITEM, "--no-browser", "--step", "5", TMPDIR=str(tmp_path)) as process:
+            fetched(f"{process.url}trace/0")
+            assert len([*tmp_path.iterdir()]) == 1
+            end(process, signal_)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_over_ssh_the_tunnel_is_said_first_and_no_browser_opens_there(snapshot):
     with viewing(
         ITEM, "--no-prices", SSH_CONNECTION="10.0.0.9 50000 10.0.0.1 22", DISPLAY=":10"

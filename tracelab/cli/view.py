@@ -8,7 +8,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,8 +45,6 @@ def view(
 
     Both are served on this machine only, at an unguessable address, until Ctrl-C.
     """
-    from tempfile import TemporaryDirectory
-
     from tracelab.analysis.reports import merge_results
     from tracelab.cli.many_files import map_files
     from tracelab.outputs.view import contents
@@ -56,17 +53,14 @@ def view(
 
     sources = find_sources(paths, analyzed.max_unpacked_bytes)
     options = analyzed.options(len(sources), step=step)
-    with (
-        LoopbackServer(port) as server,  # a taken port fails before the analysis
-        TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
-    ):
+    with LoopbackServer(port) as server:  # a taken port fails before the analysis
         results = map_files(partial(_analyze, options=options), sources, jobs=analyzed.jobs)
         report = merge_results(results, paths, options)
         if results[0].is_saved:
             require_saved_options(report, options, {"--step": step})
         for file in report.provenance.unread:
             tell(f"left out: {file.reason}")
-        served = contents(report, results, Path(folder))
+        served = contents(report, results)
         with suppress(KeyboardInterrupt):
             _tell_of_tunnel(server.port)
             write_result(f"{server.url}\n")

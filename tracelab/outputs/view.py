@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
@@ -12,6 +11,7 @@ from tracelab.base.names import short_names
 from tracelab.outputs.page import complete_parts, part_of_page
 from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, write_with_tracks
 from tracelab.outputs.scene_of_file import scene_of_file
+from tracelab.read.sources import new_copy
 from tracelab.read.streams import Source
 from tracelab.render.html.content import FilePart
 from tracelab.render.html.page import PERFETTO, Served, ServedTrace, render_page
@@ -26,14 +26,13 @@ def viewed(analysis: Analysis) -> tuple[FilePart, PerfettoPart]:
 
 
 def contents(
-    report: Report, results: Sequence[FileResult], folder: Path, *, perfetto: str = PERFETTO
+    report: Report, results: Sequence[FileResult], perfetto: str = PERFETTO
 ) -> dict[str, Content]:
     """Return the contents by name: the page as "", and the traces.
 
     Args:
         report: of all files.
         results: of each; `FileResult.more` is from `viewed`.
-        folder: for temporary files.
         perfetto: the origin of the Perfetto UI.
     """
     of_path = {x.source.path: x for x in results if x.report is not None and x.more}
@@ -57,17 +56,15 @@ def contents(
     return {
         "": content_of_bytes(page.encode(), "text/html; charset=utf-8"),
         **{
-            f"trace/{scene.rank}": trace_for_perfetto(
-                result.source, result.more[1], report, folder / f"{scene.rank}.json"
-            )
+            f"trace/{scene.rank}": trace_for_perfetto(result.source, result.more[1], report)
             for scene, result in zip(scenes, shown, strict=True)
         },
     }
 
 
-def trace_for_perfetto(source: Source, part: PerfettoPart, report: Report, path: Path) -> Content:
+def trace_for_perfetto(source: Source, part: PerfettoPart, report: Report) -> Content:
     """Return a trace with our tracks, written at its first request."""
-    is_writing = threading.Lock()
+    path, is_writing = new_copy(), threading.Lock()
 
     def chunks() -> Iterator[bytes]:
         with is_writing:

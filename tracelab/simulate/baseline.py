@@ -112,6 +112,8 @@ _MAX_ERROR_SHARE = 0.02
 # Of 35 captures the 4 with wrong replays had 31 % and more of unexplained delay, the others at most
 # 1.7 %.
 _MAX_UNEXPLAINED_SHARE = 0.02
+# What waits for all streams, in turn in each, makes edges by the square of their number.
+_MAX_STREAMS = 128
 # Four fifths of the rounds of tests/benchmarks/judgement/measured.json are as near their median.
 _DRIFT = 0.15
 _MIN_DECISIVE_HOST_SHARE = 0.5
@@ -136,6 +138,7 @@ _NO_LAUNCHES = (
     "The trace has no calls that launch its GPU work. Record the CPU's activities as well."
 )
 _LACKS_WORK = "The trace lacks the GPU work of {}. Record fewer steps."
+_MANY_STREAMS = "The recording has {} streams, of which at most {} are replayed. Record fewer GPUs."
 _NO_WORK = "The recorded steps launch no GPU work. Record steps that do."
 _NO_LENGTH = "By the times in the file, the recorded steps take no time. Record again."
 _ONE_STEP = "The only step, repeated, is {} {} than recorded. Record several steps."
@@ -193,13 +196,20 @@ def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
     return replace(baseline, printed=find_basis(graph.host.timeline, baseline.plain_step_ns))
 
 
-def _replayed(graph: Graph) -> Baseline:
-    timeline = graph.host.timeline
+def _why_no_program(timeline: Timeline) -> str | None:
     if not (timeline.launch_id != ABSENT).any():
-        return Baseline(not_replayed=_NO_LAUNCHES)
+        return _NO_LAUNCHES
     missing, is_much = timeline.missing_work
     if is_much:
-        return Baseline(not_replayed=_LACKS_WORK.format(missing))
+        return _LACKS_WORK.format(missing)
+    count = len(timeline.streams)
+    return _MANY_STREAMS.format(count, _MAX_STREAMS) if count > _MAX_STREAMS else None
+
+
+def _replayed(graph: Graph) -> Baseline:
+    timeline = graph.host.timeline
+    if why := _why_no_program(timeline):
+        return Baseline(not_replayed=why)
     program, once_program, numbers = _programs(graph)
     if not len(program) or program.length_ns < program.steps:
         return Baseline(not_replayed=_NO_LENGTH if len(program) else _NO_WORK)

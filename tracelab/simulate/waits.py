@@ -233,11 +233,14 @@ def _keep_order(program: Program, waiting: Program, sites: Sites, calls: BoolArr
 def _await(
     program: Program, sites: Sites, source: IndexArray, target: IndexArray, lag: NDArray[np.int8]
 ) -> Program:
-    comes_before = (lag == 1) | ((lag == 0) & (source < target))
-    source, target = source[comes_before], target[comes_before]
-    index = event_index(program.activity_kind[target])
+    """Let activities wait for others: of each stream for the latest, which ends last."""
+    latest = np.flatnonzero((lag == 1) | ((lag == 0) & (source < target)))
+    latest = latest[np.lexsort((-source[latest], lag[latest]))]
+    stream_and_target = program.stream_index[source] * len(program.kind) + target
+    latest = latest[np.unique(stream_and_target[latest], return_index=True)[1]]
+    index = event_index(program.activity_kind[target[latest]])
     latency_ns = sites.graph.binding.latencies.typical_ns[index]
-    return add_edges(program, source, target, Via.EVENT, latency_ns, lag[comes_before])
+    return add_edges(program, source[latest], target[latest], Via.EVENT, latency_ns, lag[latest])
 
 
 # From and to pinned memory over PCIe Gen 5, as measured on H100 and H200: shared/REPLAY.md.

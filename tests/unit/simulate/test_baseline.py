@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.build import rows
+from tests.build.crowds import crowd
+from tests.build.files import write
 from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tests.build.rows import US
 from tests.figures import figures
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
+from tracelab.analysis.analysis import analyze_source
+from tracelab.base.options import Options
 from tracelab.measures.window_times import PROFILED, UNPROFILED
 from tracelab.simulate import baseline as baseline_module
 from tracelab.simulate.baseline import Bounds, StepBasis, find_baseline, find_basis, gpu_chain
@@ -225,6 +229,16 @@ def test_what_lost_its_gpu_work_is_not_replayed(snapshot):
     lost = [row for row in recorded_steps() if row.name == "gemm"][::2]
     some = [x for x in recorded_steps() if x not in lost and not x.name.startswith("Profiler")]
     assert find_baseline(graph_of(*some)).not_replayed == snapshot
+
+
+def test_very_many_streams_are_not_replayed(tmp_path, snapshot):
+    def of(count):
+        path = write(tmp_path / "trace.json", crowd("devices", count))
+        return analyze_source(path, Options(cache=False)).baseline
+
+    assert of(128).program is not None
+    assert of(129).program is None
+    assert of(129).not_replayed == snapshot
 
 
 # --- the step that is printed ---

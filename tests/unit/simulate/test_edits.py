@@ -14,6 +14,7 @@ from tests.build.repeated_scenes import scene
 from tests.build.rows import PAGEABLE_H2D, US
 from tracelab.base.errors import UsageError
 from tracelab.simulate.edits import EDITS, Edit, parse_edit
+from tracelab.simulate.program import Via
 from tracelab.simulate.replay import replay
 
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"
@@ -46,6 +47,30 @@ def test_the_unchanged_step():
 @pytest.mark.parametrize("place", ["", ":sync", ":cudaDeviceSynchronize"])
 def test_a_step_without_its_wait_takes_what_the_kernel_takes(place):
     assert synchronized().step_ns(f"unblock{place}") == 50 * US + GAP
+
+
+def test_of_what_a_stream_did_before_a_wait_another_one_waits_for_the_last():
+    # GIVEN two kernels of one stream, each awaited, then one of another stream
+    last = 2 * (10 * US + LAUNCH + 50 * US + AWAITED)
+
+    def of_step(at, number):
+        for i in (0, 1):
+            since, end = at + i * last // 2, at + (i + 1) * last // 2 - AWAITED
+            yield rows.launch(since + 5 * US, since + 10 * US, 3 * number + i + 1)
+            yield rows.kernel(end - 50 * US, end, correlation=3 * number + i + 1)
+            yield rows.call("cudaDeviceSynchronize", since + 15 * US, end + AWAITED)
+        begin = at + last + 10 * US + LAUNCH
+        yield rows.launch(at + last + 5 * US, at + last + 10 * US, 3 * number + 3)
+        yield rows.kernel(begin, begin + 30 * US, stream=20, correlation=3 * number + 3)
+
+    the_scene = scene(last + 50 * US, lambda *given: tuple(of_step(*given)))
+
+    program = the_scene.edited("unblock").program
+
+    # THEN it waits for the second one, which the first one ended before, and is beside the next
+    waits = (program.via == Via.EVENT) & (program.stream_index[program.target] == 1)
+    assert waits.sum() == program.steps
+    assert the_scene.step_ns("unblock") == 2 * (50 * US + GAP)
 
 
 def test_a_removed_wait_costs_nothing_on_the_host():
