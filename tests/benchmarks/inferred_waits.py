@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from tests.bundled_traces import shared
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
-from tracelab.model.waits.stream_waits import resolve_waits
-from tracelab.model.waits.wait_records import find_wait_records
+from tracelab.model.wait_records import find_wait_records
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 

@@ -11,8 +11,8 @@ from tracelab.render.html.page import (
     TIMELINE_SCRIPTS,
     asset,
     content_security_policy,
+    kind_styles,
     script_json,
-    timeline_styles,
 )
 
 NONE = 0xFFFF_FFFF
@@ -126,7 +126,7 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
         groups.append({**group, "lanes": [of_lane for of_lane, _ in pairs]})
         body += b"".join(of_lane for _, of_lane in pairs)
     scripts = [asset(name) for name in TIMELINE_SCRIPTS]
-    style = timeline_styles() + "body { background: var(--bg) }"
+    style = kind_styles() + asset("page.css")
     findings = "".join(
         f'<li class="finding" data-finding="{x["number"]}"><button class="show">'
         f"<span class=title>finding {x['number']}</span></button></li>"

@@ -16,8 +16,8 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph, pure_waits
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since
+from tracelab.model.stream_waits import StreamWaits
 from tracelab.model.trace import ABSENT, Category
-from tracelab.model.waits.stream_waits import StreamWaits
 
 DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
 MIN_STARTS = 20

@@ -285,7 +285,11 @@ def rank_part(
     culprits, culprit_index, culprit_ns = _culprits(
         graph, bubbles, idle_culprits, lines, device, start_ns
     )
-    exposed_index, piece_index = _exposed_pieces(timeline, row, exposed, device)
+    operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)
+    operation_index[row[::-1]] = np.arange(len(row))[::-1]
+    is_operation = operation_index[exposed.row] != ABSENT
+    piece_index = np.flatnonzero(is_operation & (timeline.device_number[exposed.row] == device))
+    exposed_index = operation_index[exposed.row[piece_index]]
     trace, whole = timeline.trace, timeline.windows[0]
     name_index, kernel_name_index = np.unique(
         trace.name_index[timeline.event_id[row]], return_inverse=True
@@ -387,16 +391,6 @@ def _shown_work(timeline: Timeline, phases: Phases, device: int) -> dict[str, In
         for one in (Phase.FORWARD, Phase.BACKWARD):
             shown[phase == one] = one.name.lower()
     return {kind: timeline.busy(is_here & (shown == kind)) for kind in _SHOWN}
-
-
-def _exposed_pieces(
-    timeline: Timeline, row: IndexArray, exposed: Exposed, device: int
-) -> tuple[NDArray[np.int64], IndexArray]:
-    operation_index = np.full(len(timeline.start_ns), ABSENT, dtype=np.int64)
-    operation_index[row[::-1]] = np.arange(len(row))[::-1]
-    is_operation = operation_index[exposed.row] != ABSENT
-    piece_index = np.flatnonzero(is_operation & (timeline.device_number[exposed.row] == device))
-    return operation_index[exposed.row[piece_index]], piece_index
 
 
 def _culprits(

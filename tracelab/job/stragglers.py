@@ -114,10 +114,14 @@ def find_stragglers(
     blamed = np.where(is_fault & ~is_message, late_part, ABSENT).astype(np.int64)
     windows = _common_steps(members)
     lost = _lost_by_rank(members, blamed, windows)
+    waited_ns = members.reduce(np.add, members.wait_ns)
     found = []
     for part_index, of_rank in lost.items():
         chosen = np.flatnonzero(blamed == part_index)
-        explanation, late = _explain_waits(members, more_of, lateness, chosen)
+        work = np.bincount(lateness.cause[chosen], weights=waited_ns[chosen]).argmax()
+        own = chosen[lateness.cause[chosen] == work]
+        longest = own[np.argsort(-waited_ns[own], kind="stable")].tolist()
+        explanation = explain(members, more_of, lateness, longest)
         more, by_it = more_of[part_index], of_rank
         if explanation.cause == MORE_WORK and more is not None:
             by_it = of_rank.limit(more.surplus_ns)
@@ -125,6 +129,7 @@ def find_stragglers(
             by_it = by_it.subtract(overhead_ns[part_index])
         least = MIN_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else MIN_SHARE
         if windows.is_typical(by_it.cost_ns, least):
+            late = lateness.late_member[longest].tolist()
             found.append(_straggler_of(members, windows, part_index, by_it, explanation, late))
     if not found:
         found += _taking_turns(members, lateness, windows, lost, blamed)
@@ -351,13 +356,3 @@ def slowdown(steady: Sequence[SteadyMetrics | None]) -> float:
 def _typical_ns(by_step_ns: Int64Array) -> int:
     few = len(by_step_ns) < MIN_STEPS
     return int(by_step_ns.min() if few else np.median(by_step_ns))
-
-
-def _explain_waits(
-    members: Members, more_of: Sequence[MoreWork | None], lateness: Lateness, chosen: IndexArray
-) -> tuple[Explanation, list[int]]:
-    waited_ns = members.reduce(np.add, members.wait_ns)
-    work = np.bincount(lateness.cause[chosen], weights=waited_ns[chosen]).argmax()
-    own = chosen[lateness.cause[chosen] == work]
-    longest = own[np.argsort(-waited_ns[own], kind="stable")].tolist()
-    return explain(members, more_of, lateness, longest), lateness.late_member[longest].tolist()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from functools import partial
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from tracelab.base.arrays import BoolArray, IndexArray, Int8Array, Int64Array, r
 from tracelab.base.intervals import Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.frames import is_autograd_node
-from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names, reach_in_group
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -51,14 +50,12 @@ def side_of_independent_work(timeline: Timeline, rows: IndexArray) -> Int8Array:
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
     side[match_names(trace, event_id, needed_at_once)] = Side.NONE
     side[match_names(trace, event_id, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE
-    copies = np.flatnonzero(timeline.kind[rows] == Kind.COPY)
+    copies = timeline.kind[rows] == Kind.COPY
     side[copies] = Side.NONE
     # For a tiny copy another stream would cost more.
-    length_ns = timeline.end_ns[rows[copies]] - timeline.start_ns[rows[copies]]
-    copies = copies[length_ns >= _TINY_COPY_NS]
+    copies &= timeline.end_ns[rows] - timeline.start_ns[rows] >= _TINY_COPY_NS
     for direction, side_of_copy in _SIDES_OF_COPIES.items():
-        is_of_direction = match_names(trace, event_id[copies], partial(_copies_to, direction))
-        side[copies[is_of_direction]] = side_of_copy
+        side[copies & timeline.copies(direction)[rows]] = side_of_copy
     return read_only(side)
 
 
@@ -113,21 +110,15 @@ def independent_work_ns(
     side = side_of_independent_work(timeline, rows)
     before, after = (np.flatnonzero(side == value) for value in (Side.BEFORE, Side.AFTER))
     work_ns = np.zeros(len(rows), dtype=np.int64)
-    work_ns[before] = _work_before_ns(timeline, rows[before], free, exposed_ns[before])
+    start_ns = timeline.start_ns[rows[before]]
+    reach_ns = np.maximum.accumulate(timeline.end_ns[rows[before]])
+    since_ns = np.minimum(np.concatenate(([ABSENT], reach_ns))[: len(before)], start_ns)
+    work_ns[before] = np.minimum(exposed_ns[before], measure_within(free, since_ns, start_ns))
     gradients = np.flatnonzero(is_in_backward[rows[after]])
     backward_end_ns = np.full(len(after), ABSENT, dtype=np.int64)
     backward_end_ns[gradients] = _backward_end_ns(blockers, rows[after[gradients]], other_rows)
     work_ns[after] = _work_after_ns(timeline, rows[after], free, exposed_ns[after], backward_end_ns)
     return read_only(work_ns)
-
-
-def _work_before_ns(
-    timeline: Timeline, rows: IndexArray, free: Intervals, exposed_ns: Int64Array
-) -> Int64Array:
-    start_ns = timeline.start_ns[rows]
-    reach_ns = np.maximum.accumulate(timeline.end_ns[rows])
-    since_ns = np.minimum(np.concatenate(([ABSENT], reach_ns))[: len(rows)], start_ns)
-    return np.minimum(exposed_ns, measure_within(free, since_ns, start_ns))
 
 
 def _work_after_ns(
@@ -173,7 +164,3 @@ def _backward_end_ns(
     run_end_ns = reach_in_group(run, timeline.end_ns[ordered_rows[::-1]])[::-1]
     end_ns[followed] = run_end_ns[next_index[followed]]
     return end_ns
-
-
-def _copies_to(direction: str, name: str) -> bool:
-    return copy_direction(name) == direction

@@ -256,7 +256,7 @@ class Table(_Base[_Row], Shown):
     def _kinds(self) -> dict[str, Any]:
         kinds: dict[str, Any] = {}
         present = dict.fromkeys(name for row in self._cells for name in row)
-        for name, kind in _fields_of(self._row) if self._row else ():
+        for name, kind in _walk(self._row, "") if self._row else ():
             if name.endswith(_BELOW):
                 kinds |= dict.fromkeys((x for x in present if x.startswith(name)), kind)
             else:
@@ -325,13 +325,8 @@ def _csv_cell(value: Any) -> str | int | float:
     return f"'{text}" if is_name and text.lstrip().startswith(_FORMULA) else text
 
 
-@cache
-def _fields_of(row: Any) -> tuple[tuple[str, Any], ...]:
-    """The columns of a type of rows, each with its kind; a map ends in `_BELOW`."""
-    return tuple(_walk(row, ""))
-
-
 def _walk(row: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """The columns of a type of rows, each with its kind; a map ends in `_BELOW`."""
     hints = get_type_hints(row)
     for field in fields(row):
         name, kind = f"{prefix}{field.name}", _required(hints[field.name])

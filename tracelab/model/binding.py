@@ -33,9 +33,9 @@ from tracelab.model.latencies import (
     previous_index,
 )
 from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
 
 
 class Constraint(IntEnum):

@@ -18,11 +18,11 @@ from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import MAX_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.stream_waits import StreamWaits, resolve_waits
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
-from tracelab.model.waits.stream_waits import StreamWaits, resolve_waits
-from tracelab.model.waits.wait_records import order_stream_calls
+from tracelab.model.wait_records import order_stream_calls
 
 if TYPE_CHECKING:
     import networkx as nx

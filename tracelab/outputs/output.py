@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from tracelab.render.scene import Scene
 from tracelab.report.schema import Report
 from tracelab.system.files import identities, require_output
 
-Written = list[Path | TracelabError]
+# Files, and what writes each to its path.
+Saves = Iterable[tuple[Path, Callable[[Path], object]]]
 
 
 class Request(Record):
@@ -38,7 +39,7 @@ class Output(Record):
         is_of_all: True if one file can show several traces.
         is_of_each: True if each of several traces can have a file.
         reduce: of one file, in the process that analyzes it.
-        write: `FileResult.more` is the result of `reduce`.
+        saves: `FileResult.more` is the result of `reduce`.
         hint: how to use them, or "".
     """
 
@@ -49,7 +50,7 @@ class Output(Record):
     is_of_all: bool
     is_of_each: bool
     reduce: Callable[[Analysis, Scene], Any]
-    write: Callable[[Report, Sequence[FileResult], Request], Written]
+    saves: Callable[[Report, Sequence[FileResult], Request], Saves]
     hint: str = ""
 
     def require_name(self, path: Path, argument: str = "") -> None:
@@ -68,6 +69,19 @@ class Output(Record):
         suffix = path.name[len(path.name) - len(self._suffix(path)) :]
         stem = path.name.removesuffix(suffix)
         return [path.with_name(f"{stem}-{index}{suffix}") for index in range(files)]
+
+    def write(
+        self, report: Report, results: Sequence[FileResult], request: Request
+    ) -> list[Path | TracelabError]:
+        """Write each file that is possible."""
+        written: list[Path | TracelabError] = []
+        for path, save in self.saves(report, results, request):
+            try:
+                save(path)
+                written.append(path)
+            except TracelabError as error:
+                written.append(error)
+        return written
 
     def write_to(
         self,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import Analysis, predict_changes
 from tracelab.analysis.reports import FileResult, analyze_file
-from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.findings.fixes import ALL
-from tracelab.outputs.output import Output, Request, Written
+from tracelab.outputs.output import Output, Request, Saves
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_report
 from tracelab.read.sources import Inputs, find_sources
@@ -107,12 +107,8 @@ def write_page(
     return PAGE.write_to(trace, path, options)
 
 
-def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    try:
-        save_page(report, [result.more for result in results], request.path)
-    except TracelabError as error:
-        return [error]
-    return [request.path]
+def _saves(report: Report, results: Sequence[FileResult], request: Request) -> Saves:
+    return [(request.path, partial(save_page, report, [result.more for result in results]))]
 
 
 PAGE = Output(
@@ -123,5 +119,5 @@ PAGE = Output(
     is_of_all=True,
     is_of_each=False,
     reduce=part_of_page,
-    write=_write,
+    saves=_saves,
 )

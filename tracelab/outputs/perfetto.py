@@ -7,6 +7,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -17,11 +18,10 @@ import numpy as np
 from tracelab.analysis.analysis import Analysis
 from tracelab.analysis.reports import FileResult
 from tracelab.base.arrays import ABSENT, Record
-from tracelab.base.errors import TracelabError
 from tracelab.base.options import DEFAULTS, Options
 from tracelab.base.safe_text import json_bytes
 from tracelab.model.timeline import Timeline
-from tracelab.outputs.output import Output, Request, Written
+from tracelab.outputs.output import Output, Request, Saves
 from tracelab.outputs.scene_of_job import marks_of
 from tracelab.read.reader import EVENTS, EventArray, Selection, locate_events, selected_events
 from tracelab.read.streams import READ_ERRORS, Source, fast_zlib, open_source, unreadable
@@ -109,20 +109,13 @@ def write_perfetto(
     return TRACE.write_to(trace, path, options)
 
 
-def save_traces(report: Report, results: Sequence[FileResult], request: Request) -> Written:
-    """Write each file's events with tracks of its findings."""
-    written: Written = []
+def _saves(report: Report, results: Sequence[FileResult], request: Request) -> Saves:
     paths = TRACE.paths(request.path, len(results))
-    for result, path in zip(results, paths, strict=True):
-        if result.report is None:
-            continue
-        try:
-            write_with_tracks(result.source, result.more, report, path)
-        except TracelabError as error:
-            written.append(error)
-        else:
-            written.append(path)
-    return written
+    return [
+        (path, partial(write_with_tracks, result.source, result.more, report))
+        for result, path in zip(results, paths, strict=True)
+        if result.report is not None
+    ]
 
 
 TRACE = Output(
@@ -133,7 +126,7 @@ TRACE = Output(
     is_of_all=False,
     is_of_each=True,
     reduce=part_of_perfetto,
-    write=save_traces,
+    saves=_saves,
     hint=(
         'open it in https://ui.perfetto.dev: the process "tracelab: ..." at the top has the '
         "findings, the idle time by cause and the critical path"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.analysis.reports import FileResult, add_changes, analyze_file, merge_results
-from tracelab.base.errors import TracelabError, UsageError
+from tracelab.base.errors import UsageError
 from tracelab.base.options import DEFAULTS, Options, require_types, step_number, texts
 from tracelab.findings.fixes import choose_fixes
-from tracelab.outputs.output import Output, Request, Written
+from tracelab.outputs.output import Output, Request, Saves
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.outputs.scene_of_job import scenes_of_ranks, scenes_of_report
 from tracelab.outputs.scene_of_replay import scenes_of_replay
@@ -292,21 +293,17 @@ def draw_results(
     )
 
 
-def _write(report: Report, results: Sequence[FileResult], request: Request) -> Written:
+def _saves(report: Report, results: Sequence[FileResult], request: Request) -> Saves:
     drawn = [(request.path, results)]
     if report.job is None and request.files > 1:
         paths = PICTURE.numbered(request.path, len(results))
         each = zip(paths, results, strict=True)
         drawn = [(path, [result]) for path, result in each if result.more is not None]
-    written: Written = []
-    for path, some in drawn:
-        try:
-            draw_results(report, some).save(path)
-        except TracelabError as error:
-            written.append(error)
-        else:
-            written.append(path)
-    return written
+    return [(path, partial(_save, report, some)) for path, some in drawn]
+
+
+def _save(report: Report, results: Sequence[FileResult], path: Path) -> None:
+    draw_results(report, results).save(path)
 
 
 PICTURE = Output(
@@ -317,7 +314,7 @@ PICTURE = Output(
     is_of_all=True,
     is_of_each=True,
     reduce=part_of,
-    write=_write,
+    saves=_saves,
 )
 
 

@@ -260,7 +260,6 @@ class _Maker:
         yield Lane(
             id="steps",
             label="steps",
-            device=None,
             kinds=("step", "step_left_out"),
             start_ns=np.array([x.start_ns for x in steps]),
             end_ns=np.array([x.end_ns for x in steps]),
@@ -327,7 +326,6 @@ class _Maker:
         return Lane(
             id=f"host:{thread}",
             label=self.labels[thread],
-            device=None,
             kinds=CALL_KINDS,
             start_ns=self.trace.start_ns[event_id],
             end_ns=self.trace.end_ns[event_id],
@@ -360,7 +358,6 @@ class _Maker:
         lane = Lane(
             id=f"phase:{thread}",
             label="phases",
-            device=None,
             kinds=(*PHASES, "annotation"),
             start_ns=np.concatenate((start_ns[shown], trace.start_ns[ids])),
             end_ns=np.concatenate((end_ns[shown], trace.end_ns[ids])),
@@ -391,7 +388,6 @@ class _Maker:
             yield Lane(
                 id=f"{kind}:{thread}",
                 label=f"{kind}s",
-                device=None,
                 kinds=(kind,),
                 start_ns=nesting.start_ns[index],
                 end_ns=nesting.end_ns[index],
@@ -406,7 +402,6 @@ class _Maker:
         return Lane(
             id=f"annotation:{thread}",
             label="steps",
-            device=None,
             kinds=("host_step",),
             start_ns=self.trace.start_ns[event_id],
             end_ns=self.trace.end_ns[event_id],
@@ -444,8 +439,7 @@ class _Maker:
     ) -> tuple[Int64Array, Int64Array]:
         """Return the line, else the operator (a string's index), that the host ran in each gap.
 
-        It is the function in which the responsible thread spent most of the gap, and its main line;
-        ABSENT below half of the gap. Gaps (int64[k], ns) are in order.
+        It is of the function with most time; ABSENT below half. Gaps (int64[k], ns) are in order.
         """
         lines, operators = self.program_lines, self.timeline.operators
         places = [(x.name, x.where and x.where.rpartition(":")[0]) for x in lines.names]
@@ -509,7 +503,6 @@ class _Maker:
         return Lane(
             id="path",
             label="critical path",
-            device=None,
             kinds=_keys(PathKind),
             start_ns=path.start_ns,
             end_ns=path.end_ns,

@@ -64,7 +64,6 @@ def _scene_of_rank(result: FileResult) -> Scene:
     of_steps = Lane(
         id="steps",
         label="steps",
-        device=None,
         kinds=("step",),
         start_ns=steps.start_ns,
         end_ns=steps.end_ns,
@@ -146,7 +145,6 @@ def _add_waits(scene: Scene, waits: Sequence[tuple[int, int, int, str]]) -> Scen
     lane = Lane(
         id="wait",
         label="waits for other ranks",
-        device=None,
         kinds=("wait", "transfer"),
         start_ns=start_ns,
         end_ns=end_ns,

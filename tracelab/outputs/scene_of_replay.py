@@ -222,7 +222,6 @@ def scene_of_replay(phases: Phases, times: ReplayedTimes, is_moved: NDArray[np.b
             blocks,
             id=f"host:{thread}",
             label=labels[thread],
-            device=None,
             kinds=CALL_KINDS,
             thread=thread,
         )

@@ -117,12 +117,12 @@ class Lane(Record, eq=False):
 
     id: str
     label: str
-    device: int | None
     kinds: tuple[str, ...]
     start_ns: Int64Array
     end_ns: Int64Array
     kind: NDArray[np.uint8]
     more: Mapping[str, NDArray[Any]]
+    device: int | None = None
     terms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     streams: tuple[int, ...] = ()
     thread: int = ABSENT

@@ -116,7 +116,7 @@ def parse_report(content: bytes, path: str) -> Report:
             if key not in tables and key not in _OTHER_KEYS
             if _NAME.fullmatch(key) and _is_table(rows)
         }
-        findings = _add_about(data["findings"])
+        findings = [{"about": about_of(x["rule"]), **x} for x in data["findings"]]
         report = msgspec.convert(
             {**data, "findings": findings, "tables": {**tables, **unknown}},
             Report,
@@ -152,10 +152,6 @@ def _require_consistent(report: Report) -> None:
         ]
     if any(len({*map(len, columns)}) > 1 for columns in parallel):
         raise TypeError("lists that belong together have different lengths")
-
-
-def _add_about(findings: list[Any]) -> list[Any]:
-    return [{"about": about_of(finding["rule"]), **finding} for finding in findings]
 
 
 def _is_table(value: Any) -> bool:

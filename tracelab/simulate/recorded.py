@@ -241,25 +241,12 @@ def _add_wraps(
     added = np.flatnonzero(of_stream | of_thread)
     latency_ns = np.zeros(len(first), dtype=np.int64)
     latency_ns[of_stream] = graph.binding.latencies.typical_ns[gap_index]
-    latency_ns[of_thread] = _between_ns(
-        timeline, program, first[of_thread], last[of_thread], first_step, last_step
-    )
+    trace = timeline.trace
+    step_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
+    start_ns, end_ns = trace.start_ns[step_id], trace.end_ns[step_id]
+    between_ns = int(np.median(start_ns[1:] - end_ns[:-1])) if len(step_id) > 1 else 0
+    before_ns = trace.start_ns[program.event_id[first[of_thread]]] - start_ns[first_step]
+    after_ns = np.maximum(end_ns[last_step] - program.moment_ns[last[of_thread]], 0)
+    latency_ns[of_thread] = before_ns + after_ns + between_ns
     via = np.where(is_stream, Via.STREAM, Via.HOST)[added]
     return add_edges(program, last[added], first[added], via, latency_ns[added], lag=1)
-
-
-def _between_ns(
-    timeline: Timeline,
-    program: Program,
-    first: IndexArray,
-    last: IndexArray,
-    first_step: int,
-    last_step: int,
-) -> Int64Array:
-    trace, steps = timeline.trace, timeline.steps
-    event_id = np.array([step.event_id for step in steps], dtype=np.intp)
-    start_ns, end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
-    between_ns = int(np.median(start_ns[1:] - end_ns[:-1])) if len(steps) > 1 else 0
-    before_ns = trace.start_ns[program.event_id[first]] - start_ns[first_step]
-    after_ns = end_ns[last_step] - program.moment_ns[last]
-    return np.asarray(before_ns + np.maximum(after_ns, 0) + between_ns)

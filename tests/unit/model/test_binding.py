@@ -38,10 +38,10 @@ from tracelab.model.latencies import (
     launch_index,
     previous_index,
 )
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
-from tracelab.model.waits.stream_waits import resolve_waits
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 

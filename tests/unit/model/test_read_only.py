@@ -11,9 +11,9 @@ from tests.build.rows import graph
 from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.model.lookup import ByCorrelation, Nesting
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import GPU_ACTIVITIES, HOST_CALLS
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
-from tracelab.model.waits.stream_waits import resolve_waits
 
 
 def writable(thing):

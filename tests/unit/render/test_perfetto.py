@@ -27,7 +27,7 @@ from tracelab.analysis.analysis import Analysis, analyze_source
 from tracelab.base.errors import OutputError
 from tracelab.base.options import Options
 from tracelab.outputs.output import Request
-from tracelab.outputs.perfetto import PerfettoPart, part_of_perfetto, save_traces
+from tracelab.outputs.perfetto import TRACE, PerfettoPart, part_of_perfetto
 from tracelab.outputs.scene_of_file import scene_of_file
 from tracelab.read.reader import read_trace
 from tracelab.render.perfetto import (
@@ -307,7 +307,7 @@ def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
     results = [tracelab.analysis.reports.analyze_file(x, options, then=reduced) for x in sources]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     assert report.job is not None
-    outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
+    outs = TRACE.write(report, results, Request(tmp_path / "out.json", 2))
     for path, out, rank in zip(paths, outs, (0, 1), strict=True):
         ours = require_own_events(path, out)
         origin_ns = read_trace(path).origin_ns
@@ -323,7 +323,7 @@ def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
     results = [tracelab.analysis.reports.analyze_file(x, options, then=reduced) for x in sources]
     report = tracelab.analysis.reports.merge_results(results, paths, options)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
-    outs = save_traces(report, results, Request(tmp_path / "out.json", 2))
+    outs = TRACE.write(report, results, Request(tmp_path / "out.json", 2))
     number = report.findings.index(finding) + 1
     tracks = tracks_in(events_of(outs[finding.rank]))
     [slices] = [y for name, y in tracks.items() if name.startswith(f"{number} ")]

@@ -15,6 +15,7 @@ from tracelab.findings.remedies.recognizers import (
     are_inside,
     chosen,
     forward_numbers,
+    functions_around,
     named,
     nodes_back_through,
     operators_named,
@@ -136,6 +137,17 @@ def unaligned_products(graph: Graph, events: Int64Array) -> Int64Array:
 def bluestein_transforms(graph: Graph, _events: Int64Array) -> Int64Array:
     """The launches of cuFFT's kernels for lengths with a large prime factor."""
     return _launches_of(graph.host.timeline, is_bluestein_transform)
+
+
+def transforms_of_real(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """Complex transforms of functions that convert real tensors for one, and their nodes."""
+    operators = graph.host.timeline.operators
+    converts = operators.holding(operators.have_name("aten::_to_copy".__eq__))
+    function = functions_around(graph, events)
+    is_converted = np.isin(events, operators.event_id[converts])
+    found = chosen(events, np.isin(function, function[is_converted & (function != ABSENT)]))
+    parts = operators.event_id[are_inside(graph.host.timeline.trace, operators.event_id, found)]
+    return np.concatenate((found, nodes_back_through(graph, parts, arguments)))
 
 
 def added_row_by_row(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:

@@ -24,6 +24,7 @@ from tracelab.findings.remedies.recognizers import (
     step_indices,
 )
 from tracelab.measures.idle_culprits import innermost_functions
+from tracelab.measures.measure import summed
 from tracelab.model.frames import is_built_in, is_engine_operator, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.host import is_in_launching_thread, thread_waits
@@ -34,6 +35,7 @@ from tracelab.model.lookup import (
     counts_before,
     counts_inside,
     groups_of,
+    last_in_group,
     match_names,
 )
 from tracelab.model.program.call_sites import python_frames
@@ -74,6 +76,7 @@ _KEEPS_VALUES = re.compile(
 # Recorded: step counters of an optimizer 35 us, ten operators on 256 by 256 numbers 500 us (host of
 # an H100).
 MIN_COMPUTED_NS = 100_000
+_MIN_COMPUTED_SHARE = 0.1  # of what the copies before it take
 
 
 # --- waits, copies and memory ---
@@ -206,6 +209,31 @@ def small_copies_in_a_row(graph: Graph, _events: Int64Array) -> Int64Array:
     return np.unique(np.concatenate((many, *for_them)))
 
 
+def copied_to_compute(graph: Graph, events: Int64Array) -> Int64Array:
+    """The copies behind which their function computes on the CPU, and what computes there."""
+    timeline, frames = graph.host.timeline, python_frames(graph.host.timeline)
+    trace, launch = timeline.trace, np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
+    launch = launch[np.lexsort((trace.start_ns[launch], trace.thread_index[launch]))]
+    nesting = Nesting(trace, _computing(graph))
+    computes = chosen(nesting.event_id, nesting.parent_index == ABSENT)
+    of_launch, of_operator = (
+        (trace.thread_index[x], trace.start_ns[x]) for x in (launch, computes)
+    )
+    last = last_in_group(*of_launch, *of_operator)
+    computes, copy = computes[last != ABSENT], launch[last[last != ABSENT]]
+    function = functions_around(graph, computes)
+    is_behind = np.isin(copy, events) & (function == functions_around(graph, copy))
+    computes, function = computes[is_behind], function[is_behind]
+    of_copy = functions_around(graph, events)
+    copied_ns, computed_ns = (
+        summed(index, trace.duration_ns[x], len(frames.event_id) + 1)
+        for index, x in ((of_copy, events), (function, computes))
+    )
+    is_long = computed_ns >= np.maximum(_MIN_COMPUTED_SHARE * copied_ns, MIN_COMPUTED_NS)
+    is_long[ABSENT] = False
+    return np.concatenate((events[is_long[of_copy]], computes[is_long[function]]))
+
+
 # --- its own work ---
 
 
@@ -325,16 +353,23 @@ def finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
 
 def computed_tensors(graph: Graph, _events: Int64Array) -> Int64Array:
     """The outermost functions and operators that compute on the CPU and call nothing of CUDA."""
-    trace = graph.host.timeline.trace
-    makers = named(
-        trace, lambda x: is_tensor_operator(x) and not _KEEPS_VALUES.match(x), Category.OPERATOR
-    )
-    operators = _exclude_callers(graph, makers)
+    trace, operators = graph.host.timeline.trace, _computing(graph)
     functions = trace.of_category(Category.PYTHON).astype(np.int64)
     functions = chosen(functions, counts_inside(trace, functions, operators) > 0)
     nesting = Nesting(trace, np.concatenate((operators, _exclude_callers(graph, functions))))
     outermost = chosen(nesting.event_id, nesting.parent_index == ABSENT)
     return chosen(outermost, trace.duration_ns[outermost] >= MIN_COMPUTED_NS)
+
+
+def _computing(graph: Graph) -> Int64Array:
+    """The operators of launching threads that make values and call nothing of CUDA."""
+
+    def makes_values(name: str) -> bool:
+        return is_tensor_operator(name) and not _KEEPS_VALUES.match(name)
+
+    return _exclude_callers(
+        graph, named(graph.host.timeline.trace, makes_values, Category.OPERATOR)
+    )
 
 
 def _exclude_callers(graph: Graph, events: Int64Array) -> Int64Array:

@@ -15,6 +15,7 @@ from tracelab.findings.remedies.recognizers import (
     chosen,
     functions_around,
     inside,
+    joined_by_backward,
     named,
     operators_named,
     recurring,
@@ -35,7 +36,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import Nesting, counts_inside, groups_of, match_names
 from tracelab.model.program.call_sites import python_frames
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, Category, ReadArguments, Trace
 
 # Calls of one name from one call of a function.
 _MIN_TURNS = 30
@@ -77,11 +78,7 @@ _SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batche
 
 
 def turns(graph: Graph, _events: Int64Array, *, with_masks: bool) -> Int64Array:
-    """The calls of loops of the program that launch small kernels again and again.
-
-    By built-in functions or operators (``x + y``), a small kernel each, or by modules of one class;
-    with masks that choose elements, or without.
-    """
+    """The calls, in loops of the program, of operators with one small kernel, or small modules."""
     if with_masks and len(_masks(graph)) < _MIN_TURNS:
         return NO_EVENTS
     timeline = graph.host.timeline
@@ -253,6 +250,21 @@ def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> BoolAr
     is_between &= trace.start_ns[events] >= trace.start_ns[others].min(initial=_NEVER)
     is_between &= trace.end_ns[events] <= trace.end_ns[others].max(initial=0)
     return is_between
+
+
+def around_reads(graph: Graph, events: Int64Array) -> Int64Array:
+    """The calls of functions that make some events."""
+    function = functions_around(graph, events)
+    called = np.unique(function[function != ABSENT])
+    return np.asarray(python_frames(graph.host.timeline).event_id[called])
+
+
+def joined_if_differentiated(
+    graph: Graph, events: Int64Array, arguments: ReadArguments
+) -> Int64Array:
+    """Add the nodes that go back through loops, at least as many as turns have; else none."""
+    joined = joined_by_backward(graph, events, arguments)
+    return joined if len(joined) >= len(events) * (1 + _MIN_TURNS) else NO_EVENTS
 
 
 def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:

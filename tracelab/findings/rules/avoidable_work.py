@@ -95,8 +95,7 @@ def _candidate(
 ) -> list[Candidate]:
     """Make one candidate of some GPU work, at the call site and kernel that take most of it.
 
-    The fix saves at most the share `max_saved` of each row (bool[m]). Sites are those of the
-    launches, or of `made_by`; with `in_forward`, the forward pass comes first.
+    The fix saves at most the share `max_saved` of each row; `made_by` has the events of sites.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))
@@ -137,7 +136,7 @@ def _candidate(
 def _are_slow(timeline: Timeline) -> BoolArray:
     # Not all that a CUDA graph launches; what indexes, since its line is the place.
     is_slow = _named(lambda name: any(is_named(name) for is_named in USUAL_KERNELS))(timeline)
-    return is_slow | launched_by(timeline, "aten::index".__eq__)
+    return is_slow | launched_by(timeline, {"aten::index", "aten::_fft_c2c"}.__contains__)
 
 
 _float32_attention = _work_of_remedies("TL401", "float32_attention", counts=_are_slow)

@@ -99,7 +99,7 @@ def render_page(
             "columns": Markup(columns),
             "scripts": [Markup(asset(name)) for name in TIMELINE_SCRIPTS],
         }
-    style = timeline_styles() + asset("page.css")
+    style = "\n".join((kind_styles(), asset("page.css")))
     every_script = [*(timeline["scripts"] if timeline else ()), *scripts]
     return (
         _environment()
@@ -155,8 +155,8 @@ def asset(name: str) -> str:
 
 
 @cache
-def timeline_styles() -> str:
-    """Return the timeline's styles."""
+def kind_styles() -> str:
+    """Return the styles of what a timeline shows."""
     kinds = page_kinds()
     light = "".join(f"--k-{key}: {kind.color};" for key, kind in kinds.items())
     dark = "".join(f"--k-{key}: {kind.dark};" for key, kind in kinds.items())
@@ -168,7 +168,7 @@ def timeline_styles() -> str:
         stripes = f" background-image: {_STRIPES};" if kind.is_striped else ""
         color = f"var(--k-{key})"
         rules.append(f".k-{key} {{ fill: {color}; background-color: {color};{stripes} }}")
-    return "\n".join((*rules, asset("timeline.css")))
+    return "\n".join(rules)
 
 
 def content_security_policy(

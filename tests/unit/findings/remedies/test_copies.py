@@ -15,6 +15,7 @@ from tests.build.rows import (
     annotation,
     call,
     operator,
+    python,
 )
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import recognize
@@ -229,3 +230,45 @@ def test_sequences_have_no_channels_last(operators, found):
         program.launch(10, 15, name="void cudnn::ops::nchwToNhwcKernel<float>", lasts=20)
 
     assert recognized(run) == found
+
+
+def averages(
+    *, lasts=100, function="train.py(3): update", between=False, operator_name="aten::lerp_"
+):
+    """Two weights are copied, 400 us each with the wait, and averaged on the CPU."""
+
+    def run(program):
+        program.add(python, "train.py(1): step", 50, 2_000)
+        program.add(python, "train.py(3): update", 90, 1_500)
+        for begin in (100, 800):
+            program.add(operator, "aten::copy_", begin, begin + 450)
+            program.launch(
+                begin + 10, begin + 410, make=a_copy(1 << 20), name=PAGEABLE_D2H, call=MEMCPY
+            )
+            program.add(call, "cudaStreamSynchronize", begin + 415, begin + 440)
+            if between:
+                program.launch(begin + 460, begin + 465)
+            if function != "train.py(3): update":
+                program.add(python, function, begin + 465, begin + 695)
+            program.add(operator, operator_name, begin + 470, begin + 470 + lasts)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "in_steps", "found"),
+    [
+        (averages(), range(5), 20),
+        (averages(), (0, 2), 0),
+        (averages(lasts=39), range(5), 0),  # 78 us in all, less than a tenth of the copies' 800
+        (averages(lasts=51), range(5), 20),
+        (averages(between=True), range(5), 0),
+        (averages(function="train.py(9): log"), range(5), 0),
+        (averages(operator_name="aten::view"), range(5), 0),
+    ],
+    ids=["averages", "once, later", "short", "long", "behind a launch", "elsewhere", "a view"],
+)
+def test_copies_behind_which_the_cpu_computes(run, in_steps, found):
+    events = recognized(run, in_steps=in_steps)
+    assert events.get("read-to-compute", 0) == found
+    assert events["pageable-read"] == 2 * len(in_steps)  # what it is where none knows more

@@ -182,6 +182,29 @@ def test_autograd_goes_back_through_the_operators_of_the_loop():
     assert [event for event in back if event not in events] == back[::31]
 
 
+REGULATE = "fastspeech.py(47): regulate"
+EXPAND_BACKWARD = "autograd::engine::evaluate_function: ExpandBackward0"
+PHONEME = (operator("aten::expand"), item())
+PHONEME_BACK = on_autograd(operator(EXPAND_BACKWARD, LAUNCH))
+
+
+@pytest.mark.parametrize(
+    ("turns", "nodes", "found"),
+    [
+        (30, 30, {REGULATE, EXPAND_BACKWARD}),
+        (29, 29, set()),
+        (30, 29, set()),  # such as numbers that are only read
+    ],
+)
+def test_a_loop_that_reads_has_its_function_and_the_backward_pass(recognized, turns, nodes, found):
+    events = recognized(
+        function(REGULATE, PHONEME * turns),
+        *[PHONEME_BACK] * nodes,
+        arguments=back_through("aten::expand", EXPAND_BACKWARD),
+    )
+    assert events.get("read-loop", set()) == found
+
+
 TOKENS = "tabular.py(9): forward"
 ADDMM = operator("aten::addmm", LAUNCH)
 LAYERS = [function(f"nn.Module: Linear_{i}", operator("aten::linear", ADDMM)) for i in range(8)]

@@ -74,7 +74,7 @@ def test_times_told_by_rows_are_read_back_as_they_were(streams, items, data):
     start, length = np.array(sorted(items), dtype=np.int64).reshape(-1, 2).T
     kind = np.zeros(len(items), dtype=np.uint8)
     more = {"row": np.array(row, dtype=np.int64)}
-    idle = Lane("idle:0", "", 0, ("launch",), start, start + length, kind, more)
+    idle = Lane("idle:0", "", ("launch",), start, start + length, kind, more, 0)
     again, *_ = read_back(*(encode(lane, 0, rows) for lane in (idle, *lanes)))
     assert again.columns["start"] == idle.start_ns.tolist()
     assert again.columns["end"] == idle.end_ns.tolist()
@@ -87,12 +87,12 @@ def stream_of(number, times):
     return Lane(
         f"stream:{number}",
         "",
-        0,
         ("compute",),
         start,
         start + length,
         np.zeros(len(times), dtype=np.uint8),
         dict.fromkeys(("name", "op", "line", "call", "why", "source"), nothing),
+        0,
     )
 
 
@@ -101,7 +101,7 @@ def test_what_follows_the_activities_takes_no_bytes():
     stream = stream_of(7, [(10, 10), (35, 15), (60, 1)])
     start, end = np.array([0, 20, 50]), np.array([10, 35, 60])
     kind, more = np.zeros(3, dtype=np.uint8), {"row": np.arange(3)}
-    idle = Lane("idle:0", "", 0, ("launch",), start, end, kind, more)
+    idle = Lane("idle:0", "", ("launch",), start, end, kind, more, 0)
     columns = encode(idle, 0, rows_of([stream])).columns
     assert columns[: 2 * 4 * 3] == bytes(2 * 4 * 3)  # gap and dur, four bytes each
 
@@ -143,7 +143,7 @@ def test_numbers_over_time_have_eight_bytes():
     value = np.array([0, 2**40, 2**62])
     start = np.array([0, 5, 9])
     kind = np.zeros(3, dtype=np.uint8)
-    lane = Lane("counter:0/a", "", 0, ("counter",), start, start + 4, kind, {"value": value})
+    lane = Lane("counter:0/a", "", ("counter",), start, start + 4, kind, {"value": value}, 0)
     [again] = read_back(encode(replace(lane, unit="bytes"), 0, NO_ROWS))
     assert again.columns["value"] == value.tolist()
     assert again.meta["unit"] == "bytes"

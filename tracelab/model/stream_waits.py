@@ -18,10 +18,10 @@ from tracelab.base.arrays import Arrays, BoolArray, IndexArray, Int64Array, Reco
 from tracelab.model.kernel_kinds import is_peer_copy, is_stream_wait
 from tracelab.model.latencies import MAX_WAKE_UP_NS, MIN_DELAY_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import calls_of_name, match_names
+from tracelab.model.stream_progress import LONG_AGO, StreamProgress, StreamQueues, ready_after
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
-from tracelab.model.waits.stream_progress import LONG_AGO, StreamProgress, StreamQueues, ready_after
-from tracelab.model.waits.wait_records import (
+from tracelab.model.wait_records import (
     WaitRecords,
     find_wait_records,
     infer_recording_streams,
@@ -92,6 +92,11 @@ def resolve_waits(
     by_calls_count = int(records.is_inferred.sum())
     by_times_count = len(np.unique(wait_index[resolved]))
     open_count = int(records.is_unresolved.sum())
+    unresolved_count = open_count - by_times_count
+    # Without sync rows not even the waiting stream is known, and the calls count. In a file that
+    # has some, Kineto left a row out because no activity ran on that stream.
+    if not len(trace.of_category(Category.SYNC)):
+        unresolved_count = len(calls_of_name(trace, is_stream_wait))
     return StreamWaits(
         row=np.concatenate((row[index[order]], delayed_row)),
         source_row=np.concatenate((source_row, copy_row)),
@@ -100,7 +105,7 @@ def resolve_waits(
         after_unresolved_wait=after_unresolved_wait,
         exact_count=len(records.wait_id) - by_calls_count - open_count,
         inferred_count=by_calls_count + by_times_count,
-        unresolved_count=_unresolved_count(trace, open_count - by_times_count),
+        unresolved_count=unresolved_count,
     )
 
 
@@ -145,14 +150,6 @@ def _delayed_by_peer_copies(
         copy_of |= dict(zip(row[delayed].tolist(), copy_row[delayed].tolist(), strict=True))
     delayed_row = np.fromiter(copy_of, dtype=np.intp, count=len(copy_of))
     return delayed_row, np.fromiter(copy_of.values(), dtype=np.intp, count=len(copy_of))
-
-
-def _unresolved_count(trace: Trace, unresolved_rows: int) -> int:
-    # Without sync rows not even the waiting stream is known, and the calls count. In a file that
-    # has some, Kineto left a row out because no activity ran on that stream.
-    if len(trace.of_category(Category.SYNC)):
-        return unresolved_rows
-    return len(calls_of_name(trace, is_stream_wait))
 
 
 class Upstream(Record):

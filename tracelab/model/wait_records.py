@@ -28,9 +28,9 @@ from tracelab.model.kernel_kinds import (
     is_stream_wait,
 )
 from tracelab.model.lookup import ByCorrelation, calls_of_name, last_in_group, match_names
+from tracelab.model.stream_progress import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
-from tracelab.model.waits.stream_progress import StreamQueues
 
 _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
 

@@ -25,9 +25,9 @@ from tests.examples import examples
 from tests.reference.stream_waits import Replay
 from tests.reference.ticks import far_away, scaled
 from tracelab.model.graph import EdgeKind, EventLinks
+from tracelab.model.stream_progress import StreamProgress, StreamQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category
-from tracelab.model.waits.stream_progress import StreamProgress, StreamQueues
-from tracelab.model.waits.stream_waits import resolve_waits
 
 
 def dependencies_of(*rows):

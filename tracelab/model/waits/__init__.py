@@ -1,1 +1,0 @@
-"""Waits of streams for events, and the queues between."""
