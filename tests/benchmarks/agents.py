@@ -47,7 +47,7 @@ YES, SOME, FUNCTION, OTHER_WORDS, NO, UNMARKED = (
     "no",
     "-",
 )
-_MAX_FIX_LETTERS = 40
+_MAX_FIX_LETTERS = 32
 
 
 @dataclass(frozen=True)
