@@ -295,7 +295,7 @@ def new_copy() -> Path:
 @cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     name = hidden_path(Path(tempfile.gettempdir())).name
-    return tempfile.TemporaryDirectory(prefix=name)
+    return tempfile.TemporaryDirectory(prefix=name, ignore_cleanup_errors=True)
 
 
 _numbers_of_copies = count()

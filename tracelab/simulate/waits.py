@@ -233,11 +233,12 @@ def _keep_order(program: Program, waiting: Program, sites: Sites, calls: BoolArr
 def _await(
     program: Program, sites: Sites, source: IndexArray, target: IndexArray, lag: NDArray[np.int8]
 ) -> Program:
-    """Let activities wait for others: of each stream for the latest, which ends last."""
+    """Let activities wait for others: of each stream for the latest, unless some have left it."""
     latest = np.flatnonzero((lag == 1) | ((lag == 0) & (source < target)))
-    latest = latest[np.lexsort((-source[latest], lag[latest]))]
-    stream_and_target = program.stream_index[source] * len(program.kind) + target
-    latest = latest[np.unique(stream_and_target[latest], return_index=True)[1]]
+    if (program.latency_ns[program.via == Via.STREAM] != NEVER).all():
+        latest = latest[np.lexsort((-source[latest], lag[latest]))]
+        stream_and_target = program.stream_index[source] * len(program.kind) + target
+        latest = latest[np.unique(stream_and_target[latest], return_index=True)[1]]
     index = event_index(program.activity_kind[target[latest]])
     latency_ns = sites.graph.binding.latencies.typical_ns[index]
     return add_edges(program, source[latest], target[latest], Via.EVENT, latency_ns, lag[latest])

@@ -659,3 +659,25 @@ def test_the_rank_of_a_file_without_one():
 
 def test_every_kind_says_what_it_does():
     assert all(kind.about for kind in EDITS.values())
+
+
+def test_a_copy_that_has_left_its_stream_does_not_stand_for_the_kernel_before_it():
+    # GIVEN a kernel and a copy of one stream, both awaited, then a kernel of another stream
+    copied = 110 * US + LAUNCH + GAP
+    awaited = copied + 10 * US + AWAITED
+
+    def of_step(at, number):
+        yield rows.launch(at + 5 * US, at + 10 * US, number + 1)
+        yield rows.kernel(at + 10 * US + LAUNCH, at + copied - GAP, correlation=number + 1)
+        yield rows.launch(at + 12 * US, at + 15 * US, number + 2, name="cudaMemcpyAsync")
+        yield rows.copy(at + copied, at + copied + 10 * US, rows.H2D, correlation=number + 2)
+        yield rows.call("cudaDeviceSynchronize", at + 16 * US, at + awaited)
+        yield rows.launch(at + awaited + 5 * US, at + awaited + 10 * US, number + 3)
+        begin, end = at + awaited + 10 * US + LAUNCH, at + awaited + 40 * US + LAUNCH
+        yield rows.kernel(begin, end, stream=20, correlation=number + 3)
+        yield rows.call("cudaDeviceSynchronize", at + awaited + 16 * US, end + AWAITED)
+
+    the_scene = scene(250 * US, lambda *given: tuple(of_step(*given)))
+
+    # THEN the copy goes ahead, and the kernels, of 100 and 30 us, follow one another
+    assert the_scene.step_ns("prefetch", "unblock") > 130 * US

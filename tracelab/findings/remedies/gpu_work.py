@@ -140,12 +140,14 @@ def bluestein_transforms(graph: Graph, _events: Int64Array) -> Int64Array:
 
 
 def transforms_of_real(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
-    """Complex transforms of functions that convert real tensors for one, and their nodes."""
+    """Complex transforms of functions that convert real tensors for each, and their nodes."""
     operators = graph.host.timeline.operators
     converts = operators.holding(operators.have_name("aten::_to_copy".__eq__))
     function = functions_around(graph, events)
-    is_converted = np.isin(events, operators.event_id[converts])
-    found = chosen(events, np.isin(function, function[is_converted & (function != ABSENT)]))
+    is_real = np.isin(events, operators.event_id[converts]) & (function != ABSENT)
+    is_back = match_names(graph.host.timeline.trace, events, lambda name: "fft_ifft" in name)
+    others = function[~is_real & ~is_back]
+    found = chosen(events, np.isin(function, function[is_real]) & ~np.isin(function, others))
     parts = operators.event_id[are_inside(graph.host.timeline.trace, operators.event_id, found)]
     return np.concatenate((found, nodes_back_through(graph, parts, arguments)))
 

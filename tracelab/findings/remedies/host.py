@@ -76,6 +76,7 @@ _KEEPS_VALUES = re.compile(
 # Recorded: step counters of an optimizer 35 us, ten operators on 256 by 256 numbers 500 us (host of
 # an H100).
 MIN_COMPUTED_NS = 100_000
+_CREATES = re.compile(r"aten::(?:arange|eye|full|linspace|normal|ones|rand|scalar_tensor|zeros)")
 _MIN_COMPUTED_SHARE = 0.1  # of what the copies before it take
 
 
@@ -214,7 +215,8 @@ def copied_to_compute(graph: Graph, events: Int64Array) -> Int64Array:
     timeline, frames = graph.host.timeline, python_frames(graph.host.timeline)
     trace, launch = timeline.trace, np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
     launch = launch[np.lexsort((trace.start_ns[launch], trace.thread_index[launch]))]
-    nesting = Nesting(trace, _computing(graph))
+    makers = _computing(graph)
+    nesting = Nesting(trace, makers[~match_names(trace, makers, _CREATES.match)])
     computes = chosen(nesting.event_id, nesting.parent_index == ABSENT)
     of_launch, of_operator = (
         (trace.thread_index[x], trace.start_ns[x]) for x in (launch, computes)
@@ -223,6 +225,7 @@ def copied_to_compute(graph: Graph, events: Int64Array) -> Int64Array:
     computes, copy = computes[last != ABSENT], launch[last[last != ABSENT]]
     function = functions_around(graph, computes)
     is_behind = np.isin(copy, events) & (function == functions_around(graph, copy))
+    is_behind &= step_indices(graph, computes) == step_indices(graph, copy)
     computes, function = computes[is_behind], function[is_behind]
     of_copy = functions_around(graph, events)
     copied_ns, computed_ns = (

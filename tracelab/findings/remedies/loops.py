@@ -15,8 +15,8 @@ from tracelab.findings.remedies.recognizers import (
     chosen,
     functions_around,
     inside,
-    joined_by_backward,
     named,
+    nodes_back_through,
     operators_named,
     recurring,
     step_indices,
@@ -252,19 +252,24 @@ def _are_between(trace: Trace, events: Int64Array, others: Int64Array) -> BoolAr
     return is_between
 
 
-def around_reads(graph: Graph, events: Int64Array) -> Int64Array:
-    """The calls of functions that make some events."""
+def differentiated(graph: Graph, events: Int64Array, arguments: ReadArguments) -> Int64Array:
+    """Operators from the first to the last read of loops that autograd repeats, and its nodes."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
     function = functions_around(graph, events)
-    called = np.unique(function[function != ABSENT])
-    return np.asarray(python_frames(graph.host.timeline).event_id[called])
-
-
-def joined_if_differentiated(
-    graph: Graph, events: Int64Array, arguments: ReadArguments
-) -> Int64Array:
-    """Add the nodes that go back through loops, at least as many as turns have; else none."""
-    joined = joined_by_backward(graph, events, arguments)
-    return joined if len(joined) >= len(events) * (1 + _MIN_TURNS) else NO_EVENTS
+    found = [NO_EVENTS]
+    for _, of_name in groups_of(python_frames(graph.host.timeline).names(function)):
+        loops = [of_name[index] for _, index in groups_of(function[of_name])]
+        spans = [
+            (operators.thread_index == trace.thread_index[events[loop[0]]])
+            & (operators.start_ns >= trace.start_ns[events[loop]].min())
+            & (operators.end_ns <= trace.end_ns[events[loop]].max())
+            for loop in loops
+        ]
+        inside = operators.event_id[np.logical_or.reduce(spans)]
+        nodes = nodes_back_through(graph, inside, arguments)
+        if len(nodes) >= _MIN_TURNS * len(loops):
+            found += [inside, nodes]
+    return np.unique(np.concatenate(found))
 
 
 def expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:

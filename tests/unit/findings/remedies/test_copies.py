@@ -265,8 +265,18 @@ def averages(
         (averages(between=True), range(5), 0),
         (averages(function="train.py(9): log"), range(5), 0),
         (averages(operator_name="aten::view"), range(5), 0),
+        (averages(operator_name="aten::randn"), range(5), 0),
     ],
-    ids=["averages", "once, later", "short", "long", "behind a launch", "elsewhere", "a view"],
+    ids=[
+        "averages",
+        "once, later",
+        "short",
+        "long",
+        "behind a launch",
+        "elsewhere",
+        "a view",
+        "made anew",
+    ],
 )
 def test_copies_behind_which_the_cpu_computes(run, in_steps, found):
     events = recognized(run, in_steps=in_steps)

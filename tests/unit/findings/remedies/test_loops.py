@@ -189,20 +189,33 @@ PHONEME_BACK = on_autograd(operator(EXPAND_BACKWARD, LAUNCH))
 
 
 @pytest.mark.parametrize(
-    ("turns", "nodes", "found"),
+    ("turns", "nodes", "is_found"),
     [
-        (30, 30, {REGULATE, EXPAND_BACKWARD}),
-        (29, 29, set()),
-        (30, 29, set()),  # such as numbers that are only read
+        (31, 31, True),  # of the operators between the first and the last read 30 have nodes
+        (30, 30, False),
+        (31, 29, False),  # such as numbers that are only read
     ],
 )
-def test_a_loop_that_reads_has_its_function_and_the_backward_pass(recognized, turns, nodes, found):
+def test_a_loop_that_reads_has_what_is_between_and_the_backward_pass(
+    recognized, turns, nodes, is_found
+):
     events = recognized(
         function(REGULATE, PHONEME * turns),
         *[PHONEME_BACK] * nodes,
         arguments=back_through("aten::expand", EXPAND_BACKWARD),
     )
-    assert events.get("read-loop", set()) == found
+    found = events.get("read-loop", set())
+    assert found >= ({"aten::item", "aten::expand", EXPAND_BACKWARD} if is_found else set())
+    assert bool(found) == is_found
+
+
+def test_a_forward_pass_before_its_reads_is_not_of_the_loop(recognized):
+    # GIVEN a step whose operators have nodes, which then reads 31 numbers of no operator between
+    step = function(TRAIN, operator("aten::expand") * 40, item() * 31)
+    events = recognized(
+        step, *[PHONEME_BACK] * 40, arguments=back_through("aten::expand", EXPAND_BACKWARD)
+    )
+    assert "read-loop" not in events
 
 
 TOKENS = "tabular.py(9): forward"

@@ -20,9 +20,10 @@ BACK = operator("aten::fft_ifft2", TRANSFORM)
         ([function(FORWARD, OF_REAL, BACK)], {"aten::fft_fft2", "aten::fft_ifft2", NODE}),
         ([function(FORWARD, OF_REAL), function(OTHER, BACK)], {"aten::fft_fft2", NODE}),
         ([function(FORWARD, OF_COMPLEX, BACK)], set()),
+        ([function(FORWARD, OF_REAL, OF_COMPLEX, BACK)], set()),
         ([OF_REAL, BACK], set()),  # without functions nothing says that they belong together
     ],
-    ids=["there and back", "back elsewhere", "of complex tensors", "without functions"],
+    ids=["there and back", "back elsewhere", "of complex tensors", "of both", "without functions"],
 )
 def test_transforms_of_what_was_real(recognized, program, found):
     nodes = [on_autograd(operator(NODE, LAUNCH))] * 2
