@@ -265,10 +265,10 @@ def differentiated(graph: Graph, events: Int64Array, arguments: ReadArguments) -
             & (operators.end_ns <= trace.end_ns[events[loop]].max())
             for loop in loops
         ]
-        inside = operators.event_id[np.logical_or.reduce(spans)]
-        nodes = nodes_back_through(graph, inside, arguments)
+        between = operators.event_id[np.logical_or.reduce(spans)]
+        nodes = nodes_back_through(graph, between, arguments)
         if len(nodes) >= _MIN_TURNS * len(loops):
-            found += [inside, nodes]
+            found += [between, nodes]
     return np.unique(np.concatenate(found))
 
 
